@@ -1,0 +1,108 @@
+"""Contract + rules -> Report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from tokaudit.contract import Contract, Role, Table, Vocabulary
+from tokaudit.errors import FactMissing, UsageError
+from tokaudit.findings import Finding
+from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts
+from tokaudit.rule import Rule, all_rules, find_rule
+from tokaudit.text import closest
+
+T = TypeVar("T")
+
+
+def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[type[Rule], ...]:
+    """The rules that a selection names: codes, slugs or prefixes of codes ("TA2" is every tie rule).
+
+    An empty ``select`` means all. Raises UsageError for a name that no rule has.
+    """
+    chosen = [rule for rule in all_rules() if not select or any(_matches(rule, name) for name in select)]
+    for name in (*select, *ignore):
+        if not any(_matches(rule, name) for rule in all_rules()):
+            names = [word for rule in all_rules() for word in (rule.code, rule.slug)]
+            guess = closest(name, names)
+            raise UsageError(
+                f"no rule is called {name!r}",
+                hint=f"did you mean {guess}?" if guess else "`tokaudit rules` lists them",
+            )
+    return tuple(rule for rule in chosen if not any(_matches(rule, name) for name in ignore))
+
+
+def _matches(rule: type[Rule], name: str) -> bool:
+    return find_rule(name) is rule or (name.upper().startswith("TA") and rule.code.startswith(name.upper()))
+
+
+def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report:
+    """Apply the rules (all of them by default). A fact that is missing makes a rule skipped, never passed."""
+    findings: list[Finding] = []
+    checked: list[RuleRef] = []
+    skipped: list[Skipped] = []
+    for rule in all_rules() if rules is None else rules:
+        ref = RuleRef(rule.code, rule.slug, rule.area())
+        before = len(findings)
+        try:
+            for finding in rule().check(contract):
+                findings.append(finding)
+        except FactMissing as missing:
+            skipped.append(Skipped(ref, missing.reason))
+            if len(findings) == before:
+                continue
+        checked.append(ref)
+    findings.sort(key=lambda finding: (-finding.severity, finding.rule, finding.subject))
+    return Report(
+        target=contract.name,
+        summary=summarise(contract),
+        findings=tuple(findings),
+        suppressed=(),
+        checked=tuple(checked),
+        skipped=tuple(skipped),
+        unreadable=contract.unreadable,
+    )
+
+
+def summarise(contract: Contract) -> Summary:
+    """The facts for a report's header."""
+    vocabulary = contract.vocabulary_or if isinstance(contract.vocabulary_or, Vocabulary) else None
+    stops = {id for field in contract.stop_ids for id in field.ids}
+    config = _known(lambda: contract.config)
+    embeddings = _known(lambda: contract.embeddings)
+    checkpoint = _known(lambda: contract.checkpoint)
+    return Summary(
+        architecture=_known(lambda: contract.architecture) or None,
+        model_type=config and _known(lambda: config.string("model_type").value),
+        tables_found_by=embeddings and embeddings.source,
+        tokenizer_kind=vocabulary and _known(lambda: vocabulary.pipeline.kind),
+        base_tokens=vocabulary and _known(lambda: len(vocabulary.base.ids)),
+        added_tokens=vocabulary and _count_beyond_base(vocabulary),
+        required_rows=vocabulary and _known(lambda: vocabulary.required_rows.value),
+        vocab_size=embeddings and next((fact.value for fact in embeddings.vocab_sizes), None),
+        input=embeddings and _known(lambda: _table(embeddings.input)),
+        output=embeddings and _known(lambda: _table(embeddings.output)),
+        tied=embeddings and _known(lambda: embeddings.tie.tied),
+        weights_bytes=checkpoint and checkpoint.nbytes,
+        weights_files=checkpoint and len(checkpoint.shards),
+        roles=tuple((role, token) for role, token in contract.roles().items() if isinstance(role, Role)),
+        stop_ids=tuple((id, vocabulary.text(id) if vocabulary else None) for id in sorted(stops)),
+    )
+
+
+def _table(table: Table) -> TableFacts:
+    rows = table.rows_or if isinstance(table.rows_or, int) else None
+    return TableFacts(table.name, rows, table.hidden, table.tensor.dtype, table.tensor.file)
+
+
+def _count_beyond_base(vocabulary: Vocabulary) -> int:
+    base = _known(lambda: vocabulary.base.ids) or {}
+    return sum(token.content not in base for token in vocabulary.added)
+
+
+def _known(ask: Callable[[], T]) -> T | None:
+    """The fact, or None: the header shows what there is."""
+    try:
+        return ask()
+    except FactMissing:
+        return None

@@ -1,0 +1,274 @@
+"""What the weights files hold: tensors, shards, the index, and which tensors are tables of token rows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tokaudit.contract.facts import Fact, Missing, present
+from tokaudit.findings import Claim, Location
+
+# Bits per element, as the safetensors format defines its dtypes.
+DTYPE_BITS: Mapping[str, int] = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
+    "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}  # fmt: skip
+
+FLOAT_DTYPES = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor's header entry. ``start`` and ``stop`` are byte offsets in its file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    start: int
+    stop: int
+
+    @property
+    def at(self) -> Location:
+        return Location(self.file, tensor=self.name)
+
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+    def says(self, words: str) -> Claim:
+        return Claim(self.at, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One readable safetensors file, with the tensors it holds and its own metadata."""
+
+    file: str
+    size: int
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """model.safetensors.index.json: which tensor lies in which file."""
+
+    file: str
+    weight_map: Mapping[str, str]
+    total_size: Fact[object] | Missing
+
+    def at(self, tensor: str) -> Location:
+        return Location(self.file).child("weight_map", tensor)
+
+
+class Damage(enum.Enum):
+    """What can be wrong with a weights file; each is reported by one rule."""
+
+    ABSENT = "absent"  # the index names it, it is not there (TA701)
+    BROKEN = "broken"  # cut short, an impossible header, overlapping tensors (TA702)
+    NOT_WEIGHTS = "not weights"  # an LFS pointer, a web page, an archive, a pickle (TA705)
+    OUTSIDE = "outside"  # the path or link leads out of the directory (TA711)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedFile:
+    """A weights file that could not be read. ``named_by`` is where the index names it, if it does."""
+
+    file: str
+    damage: Damage
+    reason: str
+    hint: str = ""
+    named_by: Location | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights as a loader finds them.
+
+    ``tensors`` maps each name to the entry that a loader would use (of two shards with one name, the last
+    in sorted order). ``layout`` is "single", "sharded" or "loose" (neither: every *.safetensors counts).
+    ``ignored`` are weights files that lie there and are not read: other safetensors, pickles.
+    """
+
+    layout: str
+    shards: tuple[Shard, ...]
+    tensors: Mapping[str, Tensor]
+    index_or: Index | Missing
+    damaged: tuple[DamagedFile, ...] = ()
+    stale: tuple[Shard, ...] = ()  # readable safetensors that loaders pass over, or prefer to the index
+    unreferenced: tuple[str, ...] = ()  # *.safetensors that the index never names
+    pickles: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> Index:
+        return present(self.index_or)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every file that a loader would read could be read."""
+        return not self.damaged
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+class TableKind(enum.Enum):
+    INPUT = "input embeddings"
+    OUTPUT = "output embeddings"
+    BIAS = "output bias"
+    SECONDARY = "secondary table"
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows a table should have by its family: an expression over config fields.
+
+    ``value`` is the result, ``terms`` the config fields it was computed from, ``formula`` its wording
+    ("text_config.vocab_size + 8").
+    """
+
+    value: int
+    formula: str
+    terms: tuple[Fact[int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A tensor with one row (or column, or value) per token id.
+
+    ``rows`` and ``hidden`` are read off the shape along ``axis``; for a packed table (``packed`` says how it
+    is packed) ``rows`` is what its own metadata states, or Missing. ``expected`` is the family's row count.
+    ``group`` names the vocabulary it belongs to ("" for the model's own; "decoder" for a second one), so
+    that only tables of one group are compared. ``tensor`` is the stored tensor.
+    """
+
+    kind: TableKind
+    tensor: Tensor
+    axis: int
+    rows_or: int | Missing
+    hidden: int | None
+    expected: RowCount | Missing
+    packed: str = ""
+    group: str = ""
+    malformed: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def at(self) -> Location:
+        return self.tensor.at
+
+    @property
+    def rows(self) -> int:
+        return present(self.rows_or)
+
+    def says(self, words: str) -> Claim:
+        return Claim(self.at, words)
+
+
+@dataclass(frozen=True, slots=True)
+class TieReading:
+    """What one generation of loaders makes of the flags: ``tied`` and why."""
+
+    loader: str  # "transformers 5", "transformers 4"
+    tied: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Tie:
+    """How the configuration ties the output table to the input table.
+
+    ``flags`` are the stated ones by config path ("" prefix for the top). ``readings`` is one per loader
+    generation that knows the class (the newest first). ``never`` marks a family that cannot be tied,
+    ``always`` one that ignores the flag (T5).
+    """
+
+    flags: Mapping[str, Fact[bool]]
+    readings: tuple[TieReading, ...]
+    always: bool = False
+    never: bool = False
+    by_default: bool = False  # no flag is stated; the family's default counts
+
+    @property
+    def tied(self) -> bool:
+        return self.readings[0].tied
+
+    @property
+    def loaders_agree(self) -> bool:
+        return len({reading.tied for reading in self.readings}) < 2
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Which tensors are tables of token rows, by the architecture's record or, for an unknown one, by guess.
+
+    ``architecture`` is the class that config.json names. ``source`` says how the tables were found:
+    "LlamaForCausalLM" style record, or "name and shape". ``candidates`` are the 2-D tensors that might
+    have been meant where the input table was not found.
+    ``vocab_sizes`` are the config fields that describe these tables, ``unrelated_sizes`` those that do not
+    (a vision tower's).
+    """
+
+    architecture: str
+    known: bool
+    source: str
+    input_or: Table | Missing
+    output_or: Table | Missing
+    biases: tuple[Table, ...] = ()
+    secondary: tuple[Table, ...] = ()
+    extra_inputs: tuple[Table, ...] = ()  # further input tables with ids of their own range (Idefics, Molmo)
+    tie_or: Tie | Missing = field(default_factory=lambda: Missing("the architecture is unknown"))
+    vocab_sizes: tuple[Fact[int], ...] = ()
+    candidates: tuple[Tensor, ...] = ()
+    generates: bool = False  # the class has an output table in its family record, and is used for generation
+    language_model: bool = True  # False where the class has no input table by design
+
+    @property
+    def input(self) -> Table:
+        return present(self.input_or)
+
+    @property
+    def output(self) -> Table:
+        return present(self.output_or)
+
+    @property
+    def tie(self) -> Tie:
+        return present(self.tie_or)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Every table that was found, input first."""
+        found = [table for table in (self.input_or, self.output_or) if isinstance(table, Table)]
+        return (*found, *self.biases, *self.secondary, *self.extra_inputs)
+
+    @property
+    def input_rows(self) -> Fact[int]:
+        """Rows of the input table and of those that continue it, at the input table."""
+        rows = self.input.rows + sum(table.rows for table in self.extra_inputs)
+        return Fact(rows, self.input.at)
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """Byte-for-byte comparison of two tables of one shape and dtype.
+
+    ``different_rows`` counts them, ``first`` lists the first few, ``max_difference`` is the largest absolute
+    difference among the values of those first rows (None where the dtype has no decoder).
+    """
+
+    left: Tensor
+    right: Tensor
+    different_rows: int
+    first: tuple[int, ...]
+    max_difference: float | None
+
+    @property
+    def equal(self) -> bool:
+        return self.different_rows == 0

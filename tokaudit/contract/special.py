@@ -1,0 +1,76 @@
+"""Special tokens: what the tokenizer's files declare, and the id fields of the configurations."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tokaudit.findings import Location
+
+
+class Role(enum.Enum):
+    BOS = "bos"
+    EOS = "eos"
+    PAD = "pad"
+    UNK = "unk"
+    SEP = "sep"
+    CLS = "cls"
+    MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """A special string that a tokenizer file declares, as loaders read it.
+
+    ``role`` is None for additional_special_tokens and extra_special_tokens; ``name`` is the field's name.
+    ``malformed`` says what is wrong with a declaration that is no token text ("a number"); ``content``
+    is then "". ``by_default`` marks a text that no file states: the tokenizer class fills it in.
+    """
+
+    role: Role | None
+    name: str
+    content: str
+    at: Location
+    malformed: str = ""
+    by_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IdField:
+    """One field of config.json or generation_config.json that names token ids.
+
+    ``name`` is the field ("eos_token_id", "image_token_index", "suppress_tokens"); ``role`` is set where it
+    is a role's id. ``ids`` are the integers found in it. ``malformed`` says what else stands there.
+    ``by_default`` marks a value that the configuration class fills in because the file is silent.
+    ``generation`` tells generation_config.json from config.json; ``section`` is the part of a composite
+    config ("" for the top, "text_config", "decoder" ...).
+    """
+
+    name: str
+    role: Role | None
+    ids: tuple[int, ...]
+    at: Location
+    generation: bool = False
+    section: str = ""
+    malformed: str = ""
+    is_list: bool = False
+    by_default: bool = False
+    null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """A chat template, lexed and never rendered.
+
+    ``name`` is "default" or the name in a list of templates. ``literals`` are the strings it can print, in
+    order. ``control`` are the literals' parts that look like control tokens ("<|im_end|>"). ``prints`` are
+    the role variables it prints ("bos_token"). ``turn_ends`` are the control tokens (or role variables,
+    as "eos_token") that can end an assistant turn; empty where that could not be worked out.
+    """
+
+    name: str
+    at: Location
+    literals: tuple[str, ...]
+    control: tuple[str, ...]
+    prints: tuple[str, ...]
+    turn_ends: tuple[str, ...]

@@ -1,0 +1,293 @@
+"""What the files say about tokens and ids, and what the `tokenizers` library makes of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.errors import FactMissing
+from tokaudit.findings import Claim, Location
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token id and the text it stands for, as one file states it."""
+
+    id: int
+    content: str
+    at: Location
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """An entry of ``added_tokens`` or ``added_tokens_decoder``, with its matching flags."""
+
+    id: int
+    content: str
+    at: Location
+    special: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = True
+    single_word: bool = False
+
+    @property
+    def flags(self) -> tuple[bool, bool, bool, bool, bool]:
+        return self.special, self.lstrip, self.rstrip, self.normalized, self.single_word
+
+
+class Witness(enum.Enum):
+    """The kinds of files and parts that give ids to tokens."""
+
+    BASE = "base vocabulary"  # tokenizer.json#/model/vocab, or the vocabulary file where there is none
+    ADDED = "added tokens"  # tokenizer.json#/added_tokens
+    DECODER = "added_tokens_decoder"  # tokenizer_config.json
+    ADDED_FILE = "added_tokens.json"
+    COMPANION = "vocabulary file"  # vocab.json, vocab.txt, tokenizer.model beside a tokenizer.json
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """One witness: content to id, in file order. ``tokens`` is lazy, a table may hold 256k entries.
+
+    ``style`` says how an entry's location is built: "key" (the content is the JSON key), "id" (the id is
+    the key), "index" (its place in a list) or "line" (a text file, where no pointer leads).
+    ``entries`` holds every entry where the file can state one content twice; otherwise it is empty and
+    ``ids`` says it all.
+    """
+
+    witness: Witness
+    at: Location
+    ids: Mapping[str, int]
+    style: str = "key"
+    entries: tuple[AddedToken, ...] = ()
+
+    def location(self, content: str) -> Location:
+        for entry in self.entries:
+            if entry.content == content:
+                return entry.at
+        if self.style == "key":
+            return self.at.child(content)
+        if self.style in ("id", "index"):
+            return self.at.child(self.ids[content])
+        return self.at
+
+    def token(self, content: str) -> Token:
+        return Token(self.ids[content], content, self.location(content))
+
+    def pairs(self) -> Iterator[tuple[str, int]]:
+        """Every (content, id) the table states, repeats included."""
+        if self.entries:
+            for entry in self.entries:
+                yield entry.content, entry.id
+        else:
+            yield from self.ids.items()
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """tokenizer.json beside its vocabulary: how text becomes tokens."""
+
+    document: Document
+    model_type: str  # "BPE", "WordPiece", "Unigram", "WordLevel"
+    merges: tuple[tuple[str, str], ...] | Missing
+
+    @property
+    def model(self) -> Document:
+        return self.document.section("model")
+
+    def stages(self, part: str) -> tuple[Document, ...]:
+        """The steps of "normalizer", "pre_tokenizer", "post_processor" or "decoder", sequences unfolded."""
+        try:
+            queue = [self.document.section(part)]
+        except FactMissing:
+            return ()
+        members = {
+            "normalizer": "normalizers",
+            "pre_tokenizer": "pretokenizers",
+            "post_processor": "processors",
+            "decoder": "decoders",
+        }
+        found: list[Document] = []
+        while queue:
+            stage = queue.pop(0)
+            inner = stage.data.get(members[part])
+            if stage.data.get("type") == "Sequence" and isinstance(inner, list):
+                queue[:0] = [
+                    Document(stage.at.child(members[part], i), step)
+                    for i, step in enumerate(inner)
+                    if isinstance(step, dict)
+                ]
+            else:
+                found.append(stage)
+        return tuple(found)
+
+    def stage(self, part: str, kind: str) -> Document | None:
+        """The first step of that type, if the pipeline has one."""
+        return next((step for step in self.stages(part) if step.data.get("type") == kind), None)
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether text is mapped to 256 byte symbols first (GPT-2's alphabet)."""
+        return any(self.stage(part, "ByteLevel") for part in ("pre_tokenizer", "normalizer"))
+
+    @property
+    def kind(self) -> str:
+        """How people call it: "byte-level BPE", "SentencePiece BPE", "Unigram", "WordPiece" ..."""
+        if self.model_type != "BPE":
+            return self.model_type
+        if self.byte_level:
+            return "byte-level BPE"
+        metaspace = self.stage("pre_tokenizer", "Metaspace") or self.stage("decoder", "ByteFallback")
+        return "SentencePiece BPE" if metaspace else "BPE"
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A token that the post-processor puts around a text: its string, its id, where in the text."""
+
+    content: str
+    id: int
+    at: Location
+    place: str  # "start", "end", "between", or "unused" where a definition is in no template
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the `tokenizers` library made of tokenizer.json, in the isolated process.
+
+    ``effective`` are the ids of the added tokens as the library numbers them (it honours the ids of the base
+    vocabulary, not those that added tokens declare). ``encodings`` answers the texts that were asked:
+    special tokens and template literals, with the saved padding, truncation and post-processor off.
+    ``unreachable`` are ids of base tokens that their own text does not encode to.
+    """
+
+    version: str
+    effective: Mapping[str, int]
+    encodings: Mapping[str, tuple[int, ...]] | Missing
+    unreachable: tuple[int, ...] | Missing
+    rebuilt: Mapping[str, tuple[int, ...]] | Missing  # encodings after the class rebuilt the pipeline (TA414)
+    rebuilt_probes: Mapping[str, tuple[int, ...]] | Missing  # the same texts with the pipeline as saved
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All witnesses of token ids, in order of precedence.
+
+    ``tables`` are those that count for the rows a model needs; ``companions`` repeat them for other
+    loaders (vocab.json beside tokenizer.json) and are only compared.
+    """
+
+    tables: tuple[TokenTable, ...]
+    companions: tuple[TokenTable, ...]
+    pipeline_or: Pipeline | Missing
+    loaded_or: Loaded | Missing
+    emissions: tuple[Emission, ...] = ()
+    target: TokenTable | None = None  # a second vocabulary for the decoder (Marian, FSMT)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return present(self.pipeline_or)
+
+    @property
+    def loaded(self) -> Loaded:
+        return present(self.loaded_or)
+
+    def table(self, witness: Witness) -> TokenTable:
+        """The table of that witness; raises FactMissing where no file holds one."""
+        for table in self.tables:
+            if table.witness is witness:
+                return table
+        raise FactMissing(f"no file states {witness.value}")
+
+    @property
+    def base(self) -> TokenTable:
+        return self.table(Witness.BASE)
+
+    @cached_property
+    def added(self) -> tuple[AddedToken, ...]:
+        """Added tokens of every counting witness, one per content, the first witness first."""
+        seen: dict[str, AddedToken] = {}
+        for table in self.tables:
+            for entry in table.entries:
+                seen.setdefault(entry.content, entry)
+        return tuple(seen.values())
+
+    @cached_property
+    def by_content(self) -> Mapping[str, int]:
+        """Declared id of each content; where witnesses disagree the earlier one counts."""
+        merged: dict[str, int] = {}
+        for table in reversed(self.tables):
+            merged.update(table.ids)
+        return merged
+
+    @cached_property
+    def by_id(self) -> Mapping[int, str]:
+        """Content of each declared id; where two share an id, an added token's comes first."""
+        merged: dict[int, str] = {}
+        for table in sorted(self.tables, key=lambda table: table.witness is not Witness.BASE):
+            merged.update((id, content) for content, id in table.pairs())
+        return merged
+
+    @cached_property
+    def required_rows(self) -> Fact[int]:
+        """Largest declared id + 1 over every counting witness, at the token that has it."""
+        best: tuple[int, TokenTable, str] | None = None
+        for table in self.tables:
+            for content, id in table.pairs():
+                if best is None or id > best[0]:
+                    best = id, table, content
+        if best is None:
+            raise FactMissing("the tokenizer states no token")
+        return Fact(best[0] + 1, best[1].location(best[2]))
+
+    @cached_property
+    def holes(self) -> tuple[int, ...]:
+        """Ids below the required rows that no token has; at most 10,000 are listed."""
+        found: list[int] = []
+        expected = 0
+        for id in sorted(self.by_id):
+            missing = range(expected, id)
+            found += missing[: 10_000 - len(found)]
+            expected = id + 1
+        return tuple(found)
+
+    @property
+    def hole_count(self) -> int:
+        return self.required_rows.value - len(self.by_id)
+
+    def token(self, content: str) -> Token:
+        """The token with this text, at the first witness that states it."""
+        for table in self.tables:
+            if content in table.ids:
+                return table.token(content)
+        raise FactMissing(f"no file gives an id to {content!r}")
+
+    def text(self, id: int) -> str | None:
+        return self.by_id.get(id)
+
+    def locate(self, id: int) -> Location:
+        """Where the id is stated; the first witness's location where no token has it."""
+        content = self.by_id.get(id)
+        if content is not None:
+            for table in self.tables:
+                for entry in table.entries:
+                    if entry.id == id and entry.content == content:
+                        return entry.at
+                if table.ids.get(content) == id:
+                    return table.location(content)
+        return self.tables[0].at
+
+    def effective_id(self, content: str) -> int | None:
+        """The id the library gives to this text as one token; None where it has none."""
+        effective = self.loaded.effective.get(content)
+        return effective if effective is not None else self.base.ids.get(content)
+
+    def claims(self, content: str) -> Iterator[Claim]:
+        """What each counting witness says about this text."""
+        for table in self.tables:
+            if content in table.ids:
+                yield Claim(table.location(content), f"{content!r} has id {table.ids[content]}")

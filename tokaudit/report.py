@@ -1,0 +1,103 @@
+"""The result of an audit: what was found, what was checked, what was skipped and why."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tokaudit.contract import Role, Token
+from tokaudit.errors import Unreadable
+from tokaudit.findings import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRef:
+    """A rule by its stable names, for reporters that need no rule class."""
+
+    code: str
+    slug: str
+    area: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A rule that could not be decided, wholly or in part, and why."""
+
+    rule: RuleRef
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table of token rows at a glance. ``rows`` is None where a packed table does not tell."""
+
+    name: str
+    rows: int | None
+    hidden: int | None
+    dtype: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The facts at a glance; None (or empty) where the files do not say.
+
+    ``tied`` is how the newest loader reads the flags. ``base_tokens`` and ``added_tokens`` count tokens,
+    ``required_rows`` is the largest id + 1.
+    """
+
+    architecture: str | None = None
+    model_type: str | None = None
+    tables_found_by: str | None = None
+    tokenizer_kind: str | None = None
+    base_tokens: int | None = None
+    added_tokens: int | None = None
+    required_rows: int | None = None
+    vocab_size: int | None = None
+    input: TableFacts | None = None
+    output: TableFacts | None = None
+    tied: bool | None = None
+    weights_bytes: int | None = None
+    weights_files: int | None = None
+    roles: tuple[tuple[Role, Token], ...] = ()
+    stop_ids: tuple[tuple[int, str | None], ...] = ()
+
+
+class Verdict(enum.Enum):
+    """``PASS`` no finding at or above the threshold; ``FINDINGS`` some; ``NO_VERDICT`` unreadable parts."""
+
+    PASS = "pass"
+    FINDINGS = "findings"
+    NO_VERDICT = "no-verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit of one target says. Findings are ordered by severity, the worst first, then by code.
+
+    ``checked`` are the rules that were decided, ``skipped`` those that were not; a rule that was decided in
+    part stands in both. ``suppressed`` were found and set aside by configuration. ``unreadable`` are the parts
+    of the input that could not be read: with any of them there is no verdict.
+    """
+
+    target: str
+    summary: Summary
+    findings: tuple[Finding, ...]
+    suppressed: tuple[Finding, ...]
+    checked: tuple[RuleRef, ...]
+    skipped: tuple[Skipped, ...]
+    unreadable: tuple[Unreadable, ...]
+
+    @property
+    def worst(self) -> Severity | None:
+        return max((finding.severity for finding in self.findings), default=None)
+
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
+
+    def verdict(self, fail_on: Severity = Severity.ERROR) -> Verdict:
+        if self.unreadable:
+            return Verdict.NO_VERDICT
+        if any(finding.severity >= fail_on for finding in self.findings):
+            return Verdict.FINDINGS
+        return Verdict.PASS
