@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from tokaudit.contract import Contract, Role, Table, Vocabulary
+from tokaudit.contract import Contract, Table, Vocabulary
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.findings import Finding
 from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts
@@ -66,27 +66,23 @@ def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report
 
 def summarise(contract: Contract) -> Summary:
     """The facts for a report's header."""
-    vocabulary = contract.vocabulary_or if isinstance(contract.vocabulary_or, Vocabulary) else None
     stops = {id for field in contract.stop_ids for id in field.ids}
-    config = _known(lambda: contract.config)
-    embeddings = _known(lambda: contract.embeddings)
-    checkpoint = _known(lambda: contract.checkpoint)
     return Summary(
         architecture=_known(lambda: contract.architecture) or None,
-        model_type=config and _known(lambda: config.string("model_type").value),
-        tables_found_by=embeddings and embeddings.source,
-        tokenizer_kind=vocabulary and _known(lambda: vocabulary.pipeline.kind),
-        base_tokens=vocabulary and _known(lambda: len(vocabulary.base.ids)),
-        added_tokens=vocabulary and _count_beyond_base(vocabulary),
-        required_rows=vocabulary and _known(lambda: vocabulary.required_rows.value),
-        vocab_size=embeddings and next((fact.value for fact in embeddings.vocab_sizes), None),
-        input=embeddings and _known(lambda: _table(embeddings.input)),
-        output=embeddings and _known(lambda: _table(embeddings.output)),
-        tied=embeddings and _known(lambda: embeddings.tie.tied),
-        weights_bytes=checkpoint and checkpoint.nbytes,
-        weights_files=checkpoint and len(checkpoint.shards),
-        roles=tuple((role, token) for role, token in contract.roles().items() if isinstance(role, Role)),
-        stop_ids=tuple((id, vocabulary.text(id) if vocabulary else None) for id in sorted(stops)),
+        model_type=_known(lambda: contract.config.string("model_type").value),
+        tables_found_by=_known(lambda: contract.embeddings.source),
+        tokenizer_kind=_known(lambda: contract.vocabulary.pipeline.kind),
+        base_tokens=_known(lambda: len(contract.vocabulary.base.ids)),
+        added_tokens=_known(lambda: _count_beyond_base(contract.vocabulary)),
+        required_rows=_known(lambda: contract.vocabulary.required_rows.value),
+        vocab_size=next((fact.value for fact in _known(lambda: contract.embeddings.vocab_sizes) or ()), None),
+        input=_known(lambda: _table(contract.embeddings.input)),
+        output=_known(lambda: _table(contract.embeddings.output)),
+        tied=_known(lambda: contract.embeddings.tie.tied),
+        weights_bytes=_known(lambda: contract.checkpoint.nbytes),
+        weights_files=_known(lambda: len(contract.checkpoint.shards)),
+        roles=tuple(contract.roles().items()),
+        stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
     )
 
 

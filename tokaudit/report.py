@@ -76,8 +76,8 @@ class Report:
     """What an audit of one target says. Findings are ordered by severity, the worst first, then by code.
 
     ``checked`` are the rules that were decided, ``skipped`` those that were not; a rule that was decided in
-    part stands in both. ``suppressed`` were found and set aside by configuration. ``unreadable`` are the parts
-    of the input that could not be read: with any of them there is no verdict.
+    part stands in both. ``suppressed`` were found and set aside by configuration. ``unreadable`` are the
+    parts of the input that could not be read: with any of them there is no verdict.
     """
 
     target: str

@@ -4,13 +4,9 @@ A property returns its fact or raises FactMissing with the reason; nothing here 
 "we could not tell". Collections are empty where the files state nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-
 from tokaudit.contract.checkpoint import (
+    DTYPE_BITS,
+    FLOAT_DTYPES,
     Checkpoint,
     Damage,
     DamagedFile,
@@ -25,6 +21,7 @@ from tokaudit.contract.checkpoint import (
     Tie,
     TieReading,
 )
+from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.vocabulary import (
@@ -37,189 +34,42 @@ from tokaudit.contract.vocabulary import (
     Vocabulary,
     Witness,
 )
-from tokaudit.errors import FactMissing, Unreadable
-from tokaudit.findings import Location
 
 __all__ = [
-    "AddedToken", "ChatTemplate", "Checkpoint", "Contract", "Damage", "DamagedFile", "Document",
-    "DuplicateKey", "Embeddings", "Emission", "Fact", "IdField", "Index", "Loaded", "Missing", "Options", "Pipeline", "Reference", "Role", "RowCount",
-    "Shard", "SpecialToken", "Table", "TableComparison", "TableKind", "Tensor", "Tie", "TieReading", "Token",
-    "TokenTable", "Vocabulary", "Witness", "present",
-]  # fmt: skip
-
-
-NOT_COMPARED = Missing("the tables were not compared")
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicateKey:
-    """A JSON object that states one key twice; ``at`` is the key."""
-
-    at: Location
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Something outside the vocabulary that names a token id.
-
-    ``kind`` is "role", "id field", "post-processor", "chat template"; ``words`` name it for people
-    ("the eos token", "config.json eos_token_id"). ``placeholder`` marks image, audio and video ids, which
-    their model classes replace before the lookup.
-    """
-
-    id: int
-    kind: str
-    words: str
-    at: Location
-    placeholder: bool = False
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the caller asked for beyond the files."""
-
-    tensor_parallel: int | None = None
-    read_weights: bool = True
-    deep: bool = False
-
-
-@dataclass(frozen=True)
-class Contract:
-    """All facts of one model directory (and, with --tokenizer, of a second one)."""
-
-    name: str
-    files: frozenset[str]
-    config_or: Document | Missing
-    generation_config_or: Document | Missing
-    tokenizer_config_or: Document | Missing
-    vocabulary_or: Vocabulary | Missing
-    checkpoint_or: Checkpoint | Missing
-    embeddings_or: Embeddings | Missing
-    special_tokens: tuple[SpecialToken, ...] = ()
-    stale_special_tokens: tuple[SpecialToken, ...] = ()  # in a file that loaders override (TA413)
-    id_fields: tuple[IdField, ...] = ()
-    templates: tuple[ChatTemplate, ...] = ()
-    duplicate_keys: tuple[DuplicateKey, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
-    tokenizer_error: Fact[str] | None = None  # why tokenizer.json does not parse or does not load (TA405)
-    comparisons: Mapping[tuple[str, str], TableComparison | Missing] | Missing = Missing(
-        "--no-weights was given"
-    )
-    pools: Location | None = None  # what shows that the model pools or embeds and does not generate
-    outside: tuple[DamagedFile, ...] = ()  # side files whose link leads out of the directory (TA711)
-    options: Options = Options()
-
-    @property
-    def config(self) -> Document:
-        return present(self.config_or)
-
-    @property
-    def generation_config(self) -> Document:
-        return present(self.generation_config_or)
-
-    @property
-    def tokenizer_config(self) -> Document:
-        return present(self.tokenizer_config_or)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return present(self.vocabulary_or)
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return present(self.checkpoint_or)
-
-    @property
-    def embeddings(self) -> Embeddings:
-        return present(self.embeddings_or)
-
-    @property
-    def architecture(self) -> str:
-        """The first class that config.json names; "" where it names none."""
-        names = self.config.data.get("architectures")
-        return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-
-    def role(self, role: Role) -> Token:
-        """The token that the tokenizer gives this role: its text and id.
-
-        Raises FactMissing where the tokenizer declares none, or declares a text without an id.
-        """
-        for special in self.special_tokens:
-            if special.role is role and special.content:
-                token = self.vocabulary.token(special.content)
-                return Token(token.id, token.content, special.at)
-        raise FactMissing(f"the tokenizer declares no {role.value} token")
-
-    def roles(self) -> Mapping[Role, Token]:
-        """Every role that resolves to an id."""
-        found: dict[Role, Token] = {}
-        for role in Role:
-            try:
-                found[role] = self.role(role)
-            except FactMissing:
-                continue
-        return found
-
-    def fields(self, role: Role, *, generation: bool | None = None) -> tuple[IdField, ...]:
-        """The id fields of this role, of one configuration or of both."""
-        return tuple(
-            field
-            for field in self.id_fields
-            if field.role is role and (generation is None or field.generation is generation)
-        )
-
-    @cached_property
-    def stop_ids(self) -> tuple[IdField, ...]:
-        """The end-of-sequence fields that generation reads, as loaders choose them.
-
-        Where generation_config.json exists, config.json is not asked; otherwise the top of config.json
-        counts, then its decoder, generator or text part (transformers 4 and 5 alike).
-        """
-        if not isinstance(self.generation_config_or, Missing):
-            return self.fields(Role.EOS, generation=True)
-        return self.fields(Role.EOS, generation=False)[:1]
-
-    def comparison(self, left: Table, right: Table) -> TableComparison:
-        """The byte comparison of two tables of one shape and dtype."""
-        pairs = present(self.comparisons_or)
-        found = pairs.get((left.name, right.name)) or pairs.get((right.name, left.name))
-        if found is None:
-            raise FactMissing(f"{left.name} and {right.name} were not compared")
-        return present(found)
-
-    @cached_property
-    def references(self) -> Mapping[int, tuple[Reference, ...]]:
-        """What names each id outside the vocabulary: roles, id fields, the post-processor, chat templates."""
-        found: dict[int, list[Reference]] = {}
-
-        def add(reference: Reference) -> None:
-            found.setdefault(reference.id, []).append(reference)
-
-        for role, token in self.roles().items():
-            add(Reference(token.id, "role", f"the {role.value} token", token.at))
-        for field in self.id_fields:
-            for id in field.ids:
-                words = f"{field.at.file} {field.name}"
-                add(Reference(id, "id field", words, field.at, placeholder=is_placeholder(field.name)))
-        if isinstance(self.vocabulary_or, Vocabulary):
-            for emission in self.vocabulary_or.emissions:
-                if emission.place != "unused":
-                    add(Reference(emission.id, "post-processor", "the post-processor", emission.at))
-            for template in self.templates:
-                for text in template.control:
-                    if text in self.vocabulary_or.by_content:
-                        id = self.vocabulary_or.by_content[text]
-                        add(Reference(id, "chat template", f"the {template.name} chat template", template.at))
-        return {id: tuple(references) for id, references in found.items()}
-
-
-def is_placeholder(field: str) -> bool:
-    """Whether an id field names a placeholder for an image, audio or video part.
-
-    Model classes replace these ids by features before the lookup, so they need no row.
-    """
-    words = field.split("_")
-    return bool({"image", "video", "audio", "img", "speech"} & set(words)) and not (
-        {"start", "end", "bos", "eos", "begin"} & set(words)
-    )
+    "DTYPE_BITS",
+    "FLOAT_DTYPES",
+    "AddedToken",
+    "ChatTemplate",
+    "Checkpoint",
+    "Contract",
+    "Damage",
+    "DamagedFile",
+    "Document",
+    "DuplicateKey",
+    "Embeddings",
+    "Emission",
+    "Fact",
+    "IdField",
+    "Index",
+    "Loaded",
+    "Missing",
+    "Options",
+    "Pipeline",
+    "Reference",
+    "Role",
+    "RowCount",
+    "Shard",
+    "SpecialToken",
+    "Table",
+    "TableComparison",
+    "TableKind",
+    "Tensor",
+    "Tie",
+    "TieReading",
+    "Token",
+    "TokenTable",
+    "Vocabulary",
+    "Witness",
+    "is_placeholder",
+    "present",
+]
