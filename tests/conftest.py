@@ -1,4 +1,4 @@
-"""Shared fixtures: where the files published by others lie, and how to run the command line."""
+"""Shared fixtures: where the files published by others lie."""
 
 from __future__ import annotations
 
