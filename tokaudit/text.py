@@ -80,3 +80,21 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
     return next(iter(difflib.get_close_matches(word, list(known), 1)), None)
+
+
+def json_kind(value: object) -> str:
+    """The JSON type of a value in words: "a list", "missing" for null or nothing."""
+    if value is None:
+        return "missing"
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
+    return kinds.get(type(value), "an object")
+
+
+def json_value(value: object) -> str:
+    """A JSON value as it stands in the file, short enough for a sentence."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, (list, dict)):
+        return json_kind(value)
+    text = {"True": "true", "False": "false", "None": "null"}.get(str(value), str(value))
+    return text if len(text) <= 40 else f"{text[:20]}\u2026"

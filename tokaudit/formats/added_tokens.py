@@ -1,0 +1,40 @@
+"""Ids of added tokens outside tokenizer.json: ``added_tokens_decoder`` and added_tokens.json."""
+
+from __future__ import annotations
+
+from tokaudit.contract import AddedToken, Document, TokenTable, Witness
+from tokaudit.findings import Location
+from tokaudit.formats.tokenizer_json import added_token, is_id
+
+
+def decoder_table(tokenizer_config: Document) -> TokenTable | None:
+    """``added_tokens_decoder`` of tokenizer_config.json (transformers 4): id to token object."""
+    stated = tokenizer_config.data.get("added_tokens_decoder")
+    if not isinstance(stated, dict):
+        return None
+    at = tokenizer_config.at.child("added_tokens_decoder")
+    entries = [
+        added_token(int(key), entry, at.child(key))
+        for key, entry in stated.items()
+        if key.isascii() and key.isdigit() and isinstance(entry, dict)
+        if isinstance(entry.get("content"), str)
+    ]
+    return _table(Witness.DECODER, at, entries, style="id")
+
+
+def added_file_table(document: Document) -> TokenTable:
+    """added_tokens.json: content to id."""
+    entries = [
+        AddedToken(id, content, document.at.child(content))
+        for content, id in document.data.items()
+        if isinstance(id, int)
+    ]
+    return _table(Witness.ADDED_FILE, document.at, entries, style="key")
+
+
+def _table(witness: Witness, at: Location, entries: list[AddedToken], *, style: str) -> TokenTable:
+    sound = tuple(entry for entry in entries if is_id(entry.id))
+    ids: dict[str, int] = {}
+    for entry in sound:
+        ids.setdefault(entry.content, entry.id)
+    return TokenTable(witness, at, ids, style=style, entries=sound)

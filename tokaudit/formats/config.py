@@ -1,0 +1,122 @@
+"""config.json and generation_config.json: shape of the fields, and every field that names token ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tokaudit.contract import Document, IdField, Role
+from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.text import json_value
+
+# Parts of a composite configuration that describe the text model, whose ids are the tokenizer's.
+TEXT_SECTIONS = (
+    ("text_config",),
+    ("llm_config",),
+    ("language_config",),
+    ("decoder",),
+    ("generator",),
+    ("text_encoder",),
+    ("thinker_config",),
+    ("thinker_config", "text_config"),
+    ("vlm_config", "text_config"),
+)
+
+# Ids of another vocabulary than the tokenizer's: audio codes, a unit vocoder, labels of a classifier.
+_FOREIGN = re.compile(r"^(t2u|codebook|codec|vocoder|audio_latent|speech_unit|insert_layer|blank)_")
+_ID_NAME = re.compile(r"_token_(id|ids|index)$")
+_OBJECTS = frozenset({path[0] for path in TEXT_SECTIONS} - {"text_encoder", "generator", "decoder"})
+_ID_LISTS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_decoder_ids")
+
+
+def malformed_fields(config: Document) -> Iterator[Unreadable]:
+    """Fields of config.json whose JSON type no loader can use; what depends on them cannot be decided."""
+    for section in (config, *_walk(config)):
+        for key, value in section.data.items():
+            problem = _problem(key, value)
+            if problem:
+                at = section.at.child(key)
+                yield Unreadable(
+                    "config-type",
+                    at.file,
+                    f"{at.pointer}: {problem}",
+                    hint="correct the field in config.json",
+                )
+
+
+def _problem(key: str, value: object) -> str:
+    if key == "vocab_size" and value is not None and (type(value) is not int or value < 0):
+        return f"expected a number of rows, found {json_value(value)}"
+    if key == "model_type" and not isinstance(value, str):
+        return f"expected a text, found {json_value(value)}"
+    if key in ("tie_word_embeddings", "tie_encoder_decoder") and not isinstance(value, (bool, type(None))):
+        return f"expected true or false, found {json_value(value)} (loaders read any text as true)"
+    if key in ("torch_dtype", "dtype") and not isinstance(value, (str, type(None), dict)):
+        return f"expected a dtype's name, found {json_value(value)}"
+    if key == "architectures" and not isinstance(value, (list, type(None))):
+        return f"expected a list of class names, found {json_value(value)}"
+    if key in ("text_config", "llm_config", "decoder", "thinker_config") and isinstance(
+        value, (str, int, list)
+    ):
+        return f"expected an object, found {json_value(value)}"
+    return ""
+
+
+def _walk(config: Document) -> Iterator[Document]:
+    for path in TEXT_SECTIONS:
+        try:
+            yield config.section(*path)
+        except FactMissing:
+            continue
+
+
+def id_fields(document: Document, *, generation: bool) -> Iterator[IdField]:
+    """Every field that names token ids: of the top, and (config.json) of the parts for the text model."""
+    yield from _fields_of(document, "", generation)
+    if generation:
+        return
+    for path in TEXT_SECTIONS:
+        try:
+            section = document.section(*path)
+        except FactMissing:
+            continue
+        yield from _fields_of(section, ".".join(path), generation)
+
+
+def _fields_of(document: Document, section: str, generation: bool) -> Iterator[IdField]:
+    for name, value in document.data.items():
+        if _FOREIGN.match(name) or not (_ID_NAME.search(name) or name in _ID_LISTS):
+            continue
+        ids, malformed = _ids(name, value)
+        yield IdField(
+            name=name,
+            role=_role(name),
+            ids=ids,
+            at=document.at.child(name),
+            generation=generation,
+            section=section,
+            malformed=malformed,
+            is_list=isinstance(value, list),
+            null=value is None,
+        )
+
+
+def _role(name: str) -> Role | None:
+    return next((role for role in Role if name == f"{role.value}_token_id"), None)
+
+
+def _ids(name: str, value: object) -> tuple[tuple[int, ...], str]:
+    """The ids in a field's value, and what in it is no id."""
+    if value is None:
+        return (), ""
+    if name == "forced_decoder_ids" and isinstance(value, list):
+        value = [pair[1] for pair in value if isinstance(pair, list) and len(pair) == 2]
+        return _ids("", [id for id in value if id is not None])
+    if name == "bad_words_ids" and isinstance(value, list):
+        value = [id for word in value for id in (word if isinstance(word, list) else [word])]
+    members = value if isinstance(value, list) else [value]
+    ids = tuple(id for id in members if type(id) is int)
+    wrong = next((id for id in members if type(id) is not int), None)
+    if len(ids) == len(members):
+        return ids, ""
+    return ids, f"{json_value(wrong)} is no token id"
