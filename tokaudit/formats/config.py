@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tokaudit.contract import Document, IdField, Role
 from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.findings import Location
 from tokaudit.text import json_value
 
 # Parts of a composite configuration that describe the text model, whose ids are the tokenizer's.
@@ -120,3 +121,8 @@ def _ids(name: str, value: object) -> tuple[tuple[int, ...], str]:
     if len(ids) == len(members):
         return ids, ""
     return ids, f"{json_value(wrong)} is no token id"
+
+
+def default_field(name: str, section: str, id: int, at: Location) -> IdField:
+    """The field that a configuration class fills in where the file is silent."""
+    return IdField(name, _role(name), (id,), at, section=section, by_default=True)

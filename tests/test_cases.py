@@ -1,0 +1,77 @@
+"""The cases from public bug reports and from odd but released models, each decided as it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from models import FIXTURES, build_case
+from test_rules import everything_said
+
+import tokaudit
+from tokaudit.findings import Severity
+from tokaudit.report import Report, Verdict
+from tokaudit.rule import find_rule
+
+# Cases that only a command or option of a later release can decide: they are listed, not dropped.
+NOT_YET = {
+    "diff": "`tokaudit diff` does not exist yet",
+    "--base": "adapters are not audited yet",
+    "--data": "training data is not audited yet",
+    "--optimizer": "optimizer state is not audited yet",
+    "--deep": "row values are not read yet",
+}
+
+
+def _load(path: Path) -> Any:
+    case = json.loads(path.read_text("utf-8"))
+    missing = next((why for word, why in NOT_YET.items() if word in case["run"]), None)
+    marks = [pytest.mark.skip(reason=missing)] if missing else []
+    return pytest.param(case, id=case["id"], marks=marks)
+
+
+CASES = [_load(path) for path in sorted((FIXTURES / "cases").glob("*.json"))]
+
+
+def run(case: dict[str, Any], out: Path) -> Report:
+    """The case's command line, as the library call."""
+    paths = build_case(case, out)
+    words = iter(case["run"][1:])
+    options: dict[str, Any] = {}
+    target = None
+    for word in words:
+        if word == "--tensor-parallel":
+            options["tensor_parallel"] = int(next(words))
+        elif word.startswith("{"):
+            target = paths[word.strip("{}")]
+        else:
+            raise ValueError(f"the case asks for {word}")
+    assert target is not None
+    return tokaudit.check(target, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_case(case: dict[str, Any], tmp_path: Path) -> None:
+    report = run(case, tmp_path)
+    expect = case["expect"]
+    found: dict[str, set[str]] = {}
+    for finding in report.findings:
+        found.setdefault(finding.slug, set()).add(finding.severity.word)
+    for slug, severity in expect.get("rules", {}).items():
+        rule = find_rule(slug)
+        assert rule is not None, slug
+        assert severity in found.get(slug, set()), f"{slug}: expected {severity}, found {found}"
+    allowed = {*expect.get("rules", {}), *(expect.get("may") or ())}
+    loud = {f.slug for f in report.findings if f.severity >= Severity.WARNING}
+    assert loud <= allowed, [f.message for f in report.findings if f.slug in loud - allowed]
+    assert not set(expect.get("absent") or ()) & set(found)
+    verdicts = {0: Verdict.PASS, 1: Verdict.FINDINGS, 2: Verdict.NO_VERDICT}
+    assert report.verdict() is verdicts[expect["exit"]]
+    for words in expect.get("mentions") or ():
+        assert words in everything_said(report)
+
+
+def test_every_case_is_listed() -> None:
+    assert len(CASES) == 196

@@ -1,0 +1,73 @@
+"""Every rule: breached by its breach fixtures, silent on the ones that look alike, and no other rule fires."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from models import FIXTURES, base, build, changed
+
+import tokaudit
+from tokaudit.report import Report
+from tokaudit.rule import all_rules
+
+RULES = {rule.code: rule for rule in all_rules()}
+CASES = [
+    pytest.param(code, case, id=f"{code}-{index}-{case['finds'] or 'clean'}")
+    for code in sorted(RULES)
+    if (FIXTURES / "rules" / f"{code}.json").exists()
+    for index, case in enumerate(json.loads((FIXTURES / "rules" / f"{code}.json").read_text("utf-8")))
+]
+
+
+def audit(directory: Path, args: list[str]) -> Report:
+    """`tokaudit check` with the options of a fixture, as the library call."""
+    options: dict[str, Any] = {}
+    arguments = iter(args)
+    for name in arguments:
+        if name == "--no-weights":
+            options["read_weights"] = False
+        elif name == "--deep":
+            options["deep"] = True
+        elif name == "--tensor-parallel":
+            options["tensor_parallel"] = int(next(arguments))
+        else:
+            raise ValueError(f"a fixture asks for {name}")
+    return tokaudit.check(directory, **options)
+
+
+def everything_said(report: Report) -> str:
+    """All text of the findings."""
+    return "\n".join(
+        " ".join([finding.message, finding.why, finding.fix, *(f"{c.at} {c.says}" for c in finding.claims)])
+        for finding in report.findings
+    )
+
+
+@pytest.mark.parametrize(("code", "case"), CASES)
+def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
+    description = changed(base(case["base"]), case.get("change", {}), tuple(case.get("remove", ())))
+    report = audit(build(description, tmp_path / "model"), case.get("args", []))
+    found = {finding.slug: finding.severity.word for finding in report.findings}
+    own = RULES[code].slug
+    assert found.pop(own, None) == case["finds"], found
+    assert set(found) <= set(case.get("also", [])), f"other rules fired: {found}"
+    assert code in {ref.code for ref in report.checked}, "the rule was skipped"
+    for words in case.get("says", []):
+        assert words in everything_said(report)
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_every_rule_has_a_breach_and_a_clean_fixture(code: str) -> None:
+    cases = json.loads((FIXTURES / "rules" / f"{code}.json").read_text("utf-8"))
+    assert any(case["finds"] for case in cases)
+    assert any(case["finds"] is None for case in cases)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+def test_bases_are_clean(name: str, tmp_path: Path) -> None:
+    report = tokaudit.check(build(base(name), tmp_path / "model"))
+    assert [(finding.rule, finding.message) for finding in report.findings] == []
+    assert report.unreadable == ()
