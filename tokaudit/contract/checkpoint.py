@@ -143,7 +143,8 @@ class Table:
     ``rows`` and ``hidden`` are read off the shape along ``axis``; for a packed table (``packed`` says how it
     is packed) ``rows`` is what its own metadata states, or Missing. ``expected`` is the family's row count.
     ``group`` names the vocabulary it belongs to ("" for the model's own; "decoder" for a second one), so
-    that only tables of one group are compared. ``tensor`` is the stored tensor.
+    that only tables of one group are compared. ``tensor`` is the stored tensor. ``copy`` marks a table that
+    the class makes one with the input table (an encoder's or decoder's name for ``shared``).
     """
 
     kind: TableKind
@@ -155,6 +156,7 @@ class Table:
     packed: str = ""
     group: str = ""
     malformed: str = ""
+    copy: bool = False
 
     @property
     def name(self) -> str:
@@ -213,7 +215,8 @@ class Embeddings:
     "LlamaForCausalLM" style record, or "name and shape". ``candidates`` are the 2-D tensors that might
     have been meant where the input table was not found.
     ``vocab_sizes`` are the config fields that describe these tables, ``unrelated_sizes`` those that do not
-    (a vision tower's).
+    (a vision tower's). ``expected_input`` is how many rows the configuration gives the input table and those
+    that continue it; it is known without the weights.
     """
 
     architecture: str
@@ -229,6 +232,9 @@ class Embeddings:
     candidates: tuple[Tensor, ...] = ()
     generates: bool = False  # the class has an output table in its family record, and is used for generation
     language_model: bool = True  # False where the class has no input table by design
+    expected_input_or: RowCount | Missing = field(
+        default_factory=lambda: Missing("the rows that the architecture asks for are not known")
+    )
 
     @property
     def input(self) -> Table:
@@ -241,6 +247,10 @@ class Embeddings:
     @property
     def tie(self) -> Tie:
         return present(self.tie_or)
+
+    @property
+    def expected_input(self) -> RowCount:
+        return present(self.expected_input_or)
 
     @property
     def tables(self) -> tuple[Table, ...]:
