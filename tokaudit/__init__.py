@@ -1,0 +1,95 @@
+"""Audits the contract between a tokenizer and a checkpoint.
+
+    >>> report = tokaudit.check("path/to/model")
+    >>> report.verdict()
+    <Verdict.PASS: 'pass'>
+    >>> [finding.rule for finding in report.findings]
+    ['TA108']
+
+`check` is the whole API; the other names are the types of what it takes, returns and raises.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from tokaudit.errors import TokauditError, Unreadable, UsageError
+    from tokaudit.findings import Claim, Finding, Location, Severity
+    from tokaudit.report import Report, Verdict
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Claim",
+    "Finding",
+    "Location",
+    "Report",
+    "Severity",
+    "TokauditError",
+    "Unreadable",
+    "UsageError",
+    "Verdict",
+    "__version__",
+    "check",
+]
+
+_HOME = {
+    "Claim": "tokaudit.findings",
+    "Finding": "tokaudit.findings",
+    "Location": "tokaudit.findings",
+    "Report": "tokaudit.report",
+    "Severity": "tokaudit.findings",
+    "TokauditError": "tokaudit.errors",
+    "Unreadable": "tokaudit.errors",
+    "UsageError": "tokaudit.errors",
+    "Verdict": "tokaudit.report",
+}
+
+
+def check(
+    path: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    read_weights: bool = True,
+    tensor_parallel: int | None = None,
+    deep: bool = False,
+) -> Report:
+    """Audit one model directory.
+
+    ``tokenizer`` takes the tokenizer from another directory. ``select`` and ``ignore`` name rules by code,
+    slug or the beginning of a code ("TA2"). Without ``read_weights`` no weights file is opened.
+    ``tensor_parallel`` is the number of devices that the rows are to be divided among. ``deep`` reads the
+    values of the tables.
+
+    Raises UsageError for a rule that does not exist, and UsageError or Unreadable where nothing can be
+    audited. Parts that cannot be read are listed in ``Report.unreadable``.
+    """
+    from tokaudit.audit import run, select_rules
+    from tokaudit.contract import Options
+    from tokaudit.load import load
+
+    rules = select_rules(tuple(select), tuple(ignore))
+    options = Options(tensor_parallel=tensor_parallel, read_weights=read_weights, deep=deep)
+    return run(load(path, tokenizer=tokenizer, options=options), rules)
+
+
+def __getattr__(name: str) -> object:
+    # `import tokaudit` stays free of imports: `python -m tokaudit` runs this file while the current
+    # directory, which may be a stranger's model with a json.py in it, still comes first on sys.path.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __import__(_HOME[name])
+    value = getattr(sys.modules[_HOME[name]], name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,99 @@
+"""The command line: the console entry, and the only place that knows exit codes.
+
+    0         no finding at or above --fail-on
+    1         findings
+    2         no verdict: a wrong call, input that cannot be read, a limit, an internal error
+    130, 143  interrupted, terminated
+
+What a command prints is collected, and written when its exit code is settled: a reader that has gone or a
+disk that is full can then never look like findings. A code of 2 always comes with one line on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tokaudit.cli.outcome import Outcome
+
+NO_VERDICT = 2
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (by default ``sys.argv``) and return the exit code. Raises nothing."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Terminated:
+        return TERMINATED
+    except BaseException as error:  # the panic of a Rust extension is no Exception
+        from tokaudit.cli import streams
+
+        streams.complain(streams.last_words(error))
+        return NO_VERDICT
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    import signal
+
+    from tokaudit.cli import streams
+    from tokaudit.errors import UsageError
+
+    signal.signal(signal.SIGTERM, _terminate)
+    if sys.stdout is None:
+        raise UsageError("standard output is closed, so the report cannot be printed")
+    outcome, code = _run(arguments)
+    streams.write(outcome.output)
+    streams.complain(outcome.complaint)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> tuple[Outcome, int]:
+    """What the command leaves, and its exit code."""
+    import io
+    from contextlib import redirect_stdout
+
+    import typer
+    from typer.main import get_command
+
+    from tokaudit.cli.app import WrongCall, app, explained
+    from tokaudit.cli.outcome import Outcome
+
+    printed = io.StringIO()  # by Typer: help, the version, completion scripts
+    try:
+        with redirect_stdout(printed):
+            left = get_command(app).main(arguments, prog_name="tokaudit", standalone_mode=False)
+    except WrongCall as error:
+        raise explained(error) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except SystemExit as leaving:  # Typer's completion leaves this way
+        if leaving.code:
+            raise
+        left = 0
+    if isinstance(left, Outcome):
+        return left, _code(left)
+    return Outcome(printed.getvalue()), left
+
+
+def _code(outcome: Outcome) -> int:
+    if outcome.verdict is None:
+        return 0
+    from tokaudit.report import Verdict
+
+    return {Verdict.PASS: 0, Verdict.FINDINGS: 1, Verdict.NO_VERDICT: NO_VERDICT}[outcome.verdict]
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise Terminated

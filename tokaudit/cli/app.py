@@ -1,0 +1,100 @@
+"""The Typer application. Each command is one file beside this one; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from tokaudit import __version__
+from tokaudit.cli import check, explain, rules, schema
+from tokaudit.errors import UsageError
+
+# What Typer raises for a wrong call. Its own name for it is private, and an older Typer takes it from click.
+WrongCall: Any = typer.BadParameter.__base__
+
+
+class _Values:
+    """Coerces the values of options without pydantic.
+
+    Typer (0.28 and later) builds a pydantic validator for each option of a call, given or not: some 60 ms,
+    longer than the rest of a start. The options here are texts, numbers and flags.
+    """
+
+    def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return [] if param.multiple or param.nargs == -1 else None
+        if param.type_descriptor.annotation is int:
+            try:
+                return int(value)
+            except ValueError:
+                raise typer.BadParameter(f"{value!r} is not a number", ctx=ctx, param=param) from None
+        return value
+
+
+class _Light:
+    """Gives Typer's parameters their values with `_Values`. A Typer without validators is left as it is."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if hasattr(param, "_runtime_param"):
+                param._runtime_param = _Values()
+        return params
+
+
+class Command(_Light, TyperCommand):
+    """A command that starts fast."""
+
+
+class Group(_Light, TyperGroup):
+    """The group of all commands, which starts fast."""
+
+
+app = typer.Typer(
+    cls=Group,
+    rich_markup_mode=None,  # plain help: Rich would take as long as the rest of a start
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, command in (
+    ("check", check.check),
+    ("explain", explain.explain),
+    ("rules", rules.rules),
+    ("schema", schema.schema),
+):
+    app.command(name, cls=Command)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tokaudit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tokaudit(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Audit the contract between a tokenizer and a checkpoint.
+
+    A token id is an address: it selects a row of the input embeddings. tokaudit reads the tokenizer, the
+    configuration and the headers of the weights, and says where they disagree.
+
+    \b
+    Examples:
+      tokaudit check path/to/model       audit a model directory
+      tokaudit explain TA101             what a rule finds, why, and how to fix it
+      tokaudit rules                     all rules
+    """
+
+
+def explained(error: Any) -> UsageError:
+    """Typer's complaint about a call, as ours."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx else "tokaudit"
+    return UsageError(text[:1].lower() + text[1:], hint=f"`{command} --help` shows how to call it")

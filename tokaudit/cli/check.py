@@ -1,0 +1,160 @@
+"""`tokaudit check`: audit model directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tokaudit.cli.outcome import Outcome
+from tokaudit.reporters import names
+
+if TYPE_CHECKING:
+    from tokaudit.contract import Options
+    from tokaudit.errors import Unreadable
+    from tokaudit.findings import Severity
+    from tokaudit.report import Report
+    from tokaudit.rule import Rule
+
+
+def check(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True, help="Model directories.")],
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
+    ] = None,
+    no_weights: Annotated[
+        bool,
+        typer.Option("--no-weights", help="Open no weights file; what needs one is skipped."),
+    ] = False,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select", metavar="RULES", help="Check these rules only: codes, slugs, or TA2 for all TA2xx."
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="RULES", help="Leave these rules out."),
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None,
+        typer.Option("--tensor-parallel", metavar="N", help="Devices that the rows are to be divided among."),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on",
+            metavar="LEVEL",
+            help="note, warning or error: exit 1 from this level on.  [default: error]",
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="The same as --fail-on warning.")] = False,
+    format: Annotated[
+        str,
+        typer.Option("--format", "-f", metavar="FORMAT", help=f"One of: {', '.join(names())}."),
+    ] = "terminal",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings only.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Print notes in full, and the skipped rules with their reasons."
+        ),
+    ] = False,
+    color: Annotated[
+        str,
+        typer.Option("--color", metavar="WHEN", help="auto, always or never."),
+    ] = "auto",
+) -> Outcome:
+    """Audit model directories.
+
+    PATH is a directory with a model as Hugging Face lays it out, or with one side of it: a tokenizer, or
+    weights. A snapshot in the Hugging Face cache will do. Nothing in it is run, unpickled, rendered or
+    changed.
+
+    \b
+    Examples:
+      tokaudit check path/to/model
+      tokaudit check path/to/weights --tokenizer path/to/tokenizer
+      tokaudit check models/* --strict --quiet
+      tokaudit check path/to/model --select TA2,TA101 --format json
+
+    \b
+    Exit codes:
+      0  no finding at or above --fail-on
+      1  findings
+      2  no verdict: a wrong call, or input that cannot be read
+    """
+    from dataclasses import replace
+
+    from tokaudit.audit import select_rules
+    from tokaudit.cli import streams
+    from tokaudit.contract import Options
+    from tokaudit.errors import UsageError
+    from tokaudit.report import Verdict
+    from tokaudit.reporters import reporter
+
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    if tensor_parallel is not None and tensor_parallel < 1:
+        raise UsageError(f"--tensor-parallel must be at least 1, not {tensor_parallel}")
+    threshold = _threshold(fail_on, strict=strict)
+    view = replace(streams.view(color), fail_on=threshold, quiet=quiet, verbose=verbose)
+    chosen = reporter(format)
+    rules = select_rules(_names(select), _names(ignore))
+    options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights)
+    reports = [_audit(path, tokenizer, options, rules) for path in paths]
+    mildest_first = list(Verdict)
+    worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
+    return Outcome(chosen.render(reports, view), worst, streams.error_lines(_unreadable(reports)))
+
+
+def _threshold(fail_on: str | None, *, strict: bool) -> Severity:
+    from tokaudit.errors import UsageError
+    from tokaudit.findings import Severity
+
+    if strict and fail_on is not None:
+        raise UsageError("--strict and --fail-on exclude each other")
+    level = "warning" if strict else fail_on or "error"
+    for severity in Severity:
+        if severity.word == level:
+            return severity
+    raise UsageError(f"--fail-on must be note, warning or error, not {level!r}")
+
+
+def _names(values: Iterable[str] | None) -> tuple[str, ...]:
+    """``["TA1,TA2", "no-pad-token"]`` -> the three names."""
+    return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
+
+
+def _audit(path: str, tokenizer: str | None, options: Options, rules: Sequence[type[Rule]]) -> Report:
+    """The report on one PATH; where nothing of it can be audited, one that says only this."""
+    from tokaudit.audit import run
+    from tokaudit.cli.progress import progress
+    from tokaudit.errors import Unreadable
+    from tokaudit.load import load
+    from tokaudit.report import Report, Summary
+
+    try:
+        with progress(f"auditing {path}"):
+            return run(load(path, tokenizer=tokenizer, options=options), rules)
+    except Unreadable as error:
+        return Report(path, Summary(), (), (), (), (), (error,))
+
+
+def _unreadable(reports: Sequence[Report]) -> list[Unreadable]:
+    """Every part that could not be read; of several reports, with the target it belongs to."""
+    from tokaudit.errors import Unreadable
+
+    several = len(reports) > 1
+    return [
+        Unreadable(
+            part.code,
+            "/".join(filter(None, (report.target, part.file))) if several else part.file,
+            part.message,
+            hint=part.hint,
+        )
+        for report in reports
+        for part in report.unreadable
+    ]

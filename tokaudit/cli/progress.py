@@ -1,0 +1,52 @@
+"""A line on standard error that says what takes so long."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
+
+from tokaudit.cli import streams
+from tokaudit.text import inert
+
+if TYPE_CHECKING:
+    from threading import Event
+
+PATIENCE = 1.0  # seconds until the line appears, and between two updates
+ERASE = "\r\x1b[K"
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Show ``doing`` and the seconds it took so far, once it takes long and where a person can see it."""
+    if sys.stderr is None or not streams.is_terminal(sys.stderr):
+        yield
+        return
+    import threading
+
+    done = threading.Event()
+    ticker = threading.Thread(target=_tick, args=(sys.stderr, inert(doing), done), daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+
+
+def _tick(stream: TextIO, doing: str, done: Event) -> None:
+    seconds = 0.0
+    while not done.wait(PATIENCE):
+        seconds += PATIENCE
+        room = max(0, shutil.get_terminal_size().columns - 12)
+        _put(stream, f"{ERASE}{doing[:room]} {seconds:.0f} s")
+    if seconds:
+        _put(stream, ERASE)
+
+
+def _put(stream: TextIO, text: str) -> None:
+    with suppress(OSError):
+        stream.write(text)
+        stream.flush()

@@ -1,0 +1,75 @@
+"""`tokaudit rules`: all rules."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokaudit.cli.outcome import Outcome
+
+
+def rules(
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
+    ] = "terminal",
+) -> Outcome:
+    """List every rule: code, slug, severity of an ordinary breach, and what it is about.
+
+    \b
+    Examples:
+      tokaudit rules
+      tokaudit rules --format json
+    """
+    from tokaudit.errors import UsageError
+
+    renderers = {"terminal": _table, "json": _json}
+    if format not in renderers:
+        raise UsageError(f"--format must be terminal or json, not {format!r}")
+    return Outcome(renderers[format]())
+
+
+def _table() -> str:
+    from itertools import groupby
+
+    from tokaudit.cli import streams
+    from tokaudit.reporters._page import COLOURS, Page
+    from tokaudit.rule import all_rules
+
+    page = Page(streams.view())
+    widest = max((len(rule.slug) for rule in all_rules()), default=0)
+    for area, members in groupby(all_rules(), key=lambda rule: rule.area()):
+        page.blank()
+        page.put((area, "bold"))
+        for rule in members:
+            page.put(
+                (f"  {rule.code} ", "bold"),
+                (f"{rule.slug:<{widest}} ", ""),
+                (f" {rule.severity.word:<7}", COLOURS[rule.severity]),
+                text=rule.summary(),
+                style="dim",
+                column=widest + 20,
+                hang=8,
+            )
+    return page.render()
+
+
+def _json() -> str:
+    from tokaudit.reporters.json import SCHEMA_VERSION, dump
+    from tokaudit.rule import all_rules
+
+    return dump(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "rules": [
+                {
+                    "rule": rule.code,
+                    "slug": rule.slug,
+                    "area": rule.area(),
+                    "level": rule.severity.word,
+                    "summary": rule.summary(),
+                }
+                for rule in all_rules()
+            ],
+        }
+    )

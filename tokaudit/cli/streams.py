@@ -1,0 +1,122 @@
+"""Standard output and standard error: what they can show, and writing to them come what may.
+
+What they can show is asked of ``sys.__stdout__``: ``sys.stdout`` collects while a command runs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
+
+from tokaudit.errors import TokauditError, Unreadable, UsageError
+from tokaudit.text import inert
+
+if TYPE_CHECKING:
+    from tokaudit.reporters import View
+
+COLOUR_CHOICES = ("auto", "always", "never")
+
+
+def view(colour: str = "auto") -> View:
+    """What standard output can show: its width, whether it takes colours, whether it takes more than ASCII.
+
+    Raises UsageError where ``colour`` is not one of COLOUR_CHOICES.
+    """
+    from tokaudit.reporters import View
+
+    if colour not in COLOUR_CHOICES:
+        raise UsageError(f"--color must be auto, always or never, not {colour!r}")
+    return View(
+        width=shutil.get_terminal_size().columns,
+        colour=_wants_colour() if colour == "auto" else colour == "always",
+        unicode=_takes_unicode(),
+    )
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person looks at the stream, through a terminal that moves its cursor."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _wants_colour() -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return is_terminal(sys.__stdout__)
+
+
+def _takes_unicode() -> bool:
+    """Python writes UTF-8 in the C locale too; a terminal that was declared so may not show it."""
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, names), "")
+    encoding = sys.__stdout__.encoding if sys.__stdout__ else "ascii"
+    return locale not in ("C", "POSIX") and codecs.lookup(encoding).name == "utf-8"
+
+
+def write(text: str) -> None:
+    """Print a report. A reader that has gone (``| head``) has seen enough: no error.
+
+    Raises TokauditError where the text cannot be written otherwise.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _detach(sys.stdout)
+    except OSError as error:
+        _detach(sys.stdout)
+        raise TokauditError(f"standard output cannot be written: {error.strerror}") from error
+
+
+def complain(lines: str) -> None:
+    """Print to standard error, if it is there."""
+    if not lines or sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(lines)
+        sys.stderr.flush()
+    except OSError:
+        _detach(sys.stderr)
+
+
+def _detach(stream: TextIO) -> None:
+    """Drop what is still buffered: Python would try once more on its way out, and change the exit code."""
+    with suppress(OSError, io.UnsupportedOperation):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def last_words(error: BaseException) -> str:
+    """The line for what ended a run: ours to explain, or a bug."""
+    if isinstance(error, TokauditError):
+        return error_lines([error])
+    trace = ""
+    if os.environ.get("TOKAUDIT_DEBUG"):
+        import traceback
+
+        trace = "".join(traceback.format_exception(error))
+    what = inert(f"{type(error).__name__}: {error}")
+    hint = "please report it, with what TOKAUDIT_DEBUG=1 prints"
+    return f"{trace}tokaudit: error[internal]: internal error, {what}\n  hint: {hint}\n"
+
+
+def error_lines(errors: Sequence[TokauditError]) -> str:
+    """One line for the first error, whose hint may follow, and the number of the others."""
+    if not errors:
+        return ""
+    first, *others = errors
+    code = f"[{first.code}]" if isinstance(first, Unreadable) else ""
+    where = f"{first.file}: " if isinstance(first, Unreadable) and first.file else ""
+    rest = f" ... and {len(others)} more, see the report" if others else ""
+    hint = f"  hint: {inert(first.hint)}\n" if first.hint else ""
+    return f"tokaudit: error{inert(code)}: {inert(where + first.message)}{rest}\n{hint}"

@@ -1,0 +1,60 @@
+"""Reporters: Report -> text, one file each.
+
+A module of this folder whose name does not begin with an underscore is an output format of that name, and
+its functions are a `Reporter`. Adding a format is adding a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from tokaudit.errors import UsageError
+from tokaudit.findings import Severity
+
+if TYPE_CHECKING:
+    from tokaudit.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How reports are to be shown.
+
+    ``fail_on`` is the threshold of the verdict. ``quiet`` asks for findings only, ``verbose`` for the skipped
+    rules and the notes in full. ``width`` counts terminal cells; ``unicode`` is False where only ASCII
+    can be shown.
+    """
+
+    fail_on: Severity = Severity.ERROR
+    quiet: bool = False
+    verbose: bool = False
+    width: int = 80
+    colour: bool = False
+    unicode: bool = True
+
+
+class Reporter(Protocol):
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        """The text for standard output, ending in a newline (or empty).
+
+        Texts in a report may come from the model directory: a reporter makes them inert.
+        """
+
+
+def names() -> tuple[str, ...]:
+    """The output formats there are."""
+    import pkgutil
+
+    found = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
+    return tuple(found)
+
+
+def reporter(name: str) -> Reporter:
+    """The reporter of that format; raises UsageError where there is none."""
+    import importlib
+
+    known = names()
+    if name not in known:
+        raise UsageError(f"there is no output format {name!r}", hint=f"there is {', '.join(known)}")
+    return cast(Reporter, importlib.import_module(f"{__name__}.{name}"))

@@ -1,0 +1,157 @@
+"""The report as JSON, for programs. Its structures are versioned and described in report.schema.json.
+
+They are written down here and not derived from the classes of the report, which may change. A field that
+is added raises the minor version, one that is removed or changes its meaning the major one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from tokaudit import __version__
+from tokaudit.errors import Unreadable
+from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts, Verdict
+from tokaudit.reporters import View
+
+SCHEMA_VERSION = "1.0"
+
+Json = Mapping[str, object]
+
+
+def render(reports: Sequence[Report], view: View) -> str:
+    """One report is a document; several are the list of what each would be alone, in an envelope."""
+    documents = [_report(report, view.fail_on) for report in reports]
+    return dump(documents[0] if len(documents) == 1 else _envelope(reports, documents, view.fail_on))
+
+
+def dump(document: Json) -> str:
+    """ASCII only, and without what a terminal or the log of a CI system would act on.
+
+    ``##[``, ``::`` and U+007F occur only within strings, where each character may as well be an escape.
+    """
+    text = json.dumps(document, indent=2, ensure_ascii=True)
+    for active, escaped in (("##[", "##\\u005b"), ("::", ":\\u003a"), ("\x7f", "\\u007f")):
+        text = text.replace(active, escaped)
+    return text + "\n"
+
+
+def fingerprint(finding: Finding) -> str:
+    """Recognises a finding again: its rule, the file of its first claim and its subject, no numbers."""
+    parts = ("tokaudit/v1", finding.rule, finding.claims[0].at.file, finding.subject)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _tool() -> Json:
+    return {"name": "tokaudit", "version": __version__}
+
+
+def _envelope(reports: Sequence[Report], documents: Sequence[Json], fail_on: Severity) -> Json:
+    verdicts = {report.verdict(fail_on) for report in reports}
+    worst = next(
+        verdict for verdict in (Verdict.NO_VERDICT, Verdict.FINDINGS, Verdict.PASS) if verdict in verdicts
+    )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": _tool(),
+        "verdict": worst.value,
+        "reports": documents,
+    }
+
+
+def _report(report: Report, fail_on: Severity) -> Json:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": _tool(),
+        "target": report.target,
+        "verdict": report.verdict(fail_on).value,
+        "fail_on": fail_on.word,
+        "summary": {
+            "errors": report.count(Severity.ERROR),
+            "warnings": report.count(Severity.WARNING),
+            "notes": report.count(Severity.NOTE),
+            "suppressed": len(report.suppressed),
+            "checked": len(report.checked),
+            "skipped": len(report.skipped),
+            "unreadable": len(report.unreadable),
+        },
+        "facts": _facts(report.summary),
+        "findings": [_finding(finding) for finding in report.findings],
+        "suppressed": [_finding(finding) for finding in report.suppressed],
+        "checked": [_rule(rule) for rule in report.checked],
+        "skipped": [_skipped(skipped) for skipped in report.skipped],
+        "errors": [_error(error) for error in report.unreadable],
+    }
+
+
+def _facts(facts: Summary) -> Json:
+    return {
+        "architecture": facts.architecture,
+        "model_type": facts.model_type,
+        "tables_found_by": facts.tables_found_by,
+        "tokenizer_kind": facts.tokenizer_kind,
+        "base_tokens": facts.base_tokens,
+        "added_tokens": facts.added_tokens,
+        "required_rows": facts.required_rows,
+        "vocab_size": facts.vocab_size,
+        "input": _table(facts.input),
+        "output": _table(facts.output),
+        "tied": facts.tied,
+        "weights_bytes": facts.weights_bytes,
+        "weights_files": facts.weights_files,
+        "roles": [
+            {"role": role.value, "id": token.id, "content": token.content} for role, token in facts.roles
+        ],
+        "stop_ids": [{"id": id, "content": content} for id, content in facts.stop_ids],
+    }
+
+
+def _table(table: TableFacts | None) -> Json | None:
+    if table is None:
+        return None
+    return {
+        "tensor": table.name,
+        "file": table.file,
+        "rows": table.rows,
+        "hidden": table.hidden,
+        "dtype": table.dtype,
+    }
+
+
+def _finding(finding: Finding) -> Json:
+    return {
+        "rule": finding.rule,
+        "slug": finding.slug,
+        "level": finding.severity.word,
+        "message": finding.message,
+        "claims": [_claim(claim) for claim in finding.claims],
+        "why": finding.why,
+        "fix": finding.fix,
+        "subject": finding.subject,
+        "fingerprint": fingerprint(finding),
+    }
+
+
+def _claim(claim: Claim) -> Json:
+    at = claim.at
+    return {
+        "file": at.file,
+        "pointer": None if at.tensor else at.pointer,
+        "tensor": at.tensor or None,
+        "rows": None if at.rows is None else list(at.rows),
+        "says": claim.says,
+    }
+
+
+def _rule(rule: RuleRef) -> Json:
+    return {"rule": rule.code, "slug": rule.slug, "area": rule.area}
+
+
+def _skipped(skipped: Skipped) -> Json:
+    return {**_rule(skipped.rule), "reason": skipped.reason}
+
+
+def _error(error: Unreadable) -> Json:
+    return {"code": error.code, "file": error.file, "message": error.message, "hint": error.hint}

@@ -1,0 +1,202 @@
+"""The report as people read it: the facts, the checks, the findings, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from tokaudit.findings import Finding, Severity
+from tokaudit.report import Report, Summary, TableFacts, Verdict
+from tokaudit.reporters import View
+from tokaudit.reporters._page import COLOURS, Page
+from tokaudit.text import counted, named, size
+
+FACT_COLUMN = 21
+UNKNOWN = "unknown"
+
+
+def render(reports: Sequence[Report], view: View) -> str:
+    page = Page(view)
+    for report in reports:
+        page.blank()
+        _report(page, report, alone=len(reports) == 1)
+    return page.render()
+
+
+def _report(page: Page, report: Report, *, alone: bool) -> None:
+    if alone and not _audited(report):
+        return  # the line on standard error says it all
+    quiet = page.view.quiet
+    if not (quiet and (alone or not report.findings)):
+        page.put((report.target, "bold"))
+        page.blank()
+    if not quiet and _audited(report):
+        _facts(page, report.summary)
+        page.blank()
+        _checks(page, report)
+        page.blank()
+    _findings(page, report)
+    _unreadable(page, report)
+    if page.view.verbose:
+        _skipped(page, report)
+        _suppressed(page, report)
+    if not quiet:
+        page.blank()
+        _verdict(page, report)
+
+
+def _audited(report: Report) -> bool:
+    return bool(report.checked or report.skipped or report.findings)
+
+
+def _facts(page: Page, facts: Summary) -> None:
+    for label, words in _known(facts):
+        look = "dim" if words == UNKNOWN else ""
+        page.put((f"  {label}", "dim"), text=words, style=look, column=FACT_COLUMN)
+
+
+def _known(facts: Summary) -> Iterator[tuple[str, str]]:
+    yield "architecture", _architecture(facts)
+    yield "tokenizer", _tokenizer(facts)
+    if facts.required_rows is not None:
+        yield "required rows", str(facts.required_rows)
+    yield "input embeddings", _table(facts.input)
+    yield "output embeddings", _output(facts)
+    if facts.vocab_size is not None:
+        yield "vocab_size", str(facts.vocab_size)
+    roles = (f"{role.value} {named(token.id, token.content)}" for role, token in facts.roles)
+    yield "special tokens", ", ".join(roles) or UNKNOWN
+    if facts.stop_ids:
+        yield "stop ids", ", ".join(named(id, content) for id, content in facts.stop_ids)
+    if facts.weights_bytes is not None:
+        yield "weights", f"{size(facts.weights_bytes)} in {counted(facts.weights_files or 0, 'file')}"
+
+
+def _architecture(facts: Summary) -> str:
+    name = facts.architecture or facts.model_type
+    if name is None:
+        return UNKNOWN
+    by = facts.tables_found_by
+    return name if by in (None, name) else f"{name}, tables found by {by}"
+
+
+def _tokenizer(facts: Summary) -> str:
+    if facts.required_rows is None:
+        return facts.tokenizer_kind or UNKNOWN
+    tokens = f"{facts.base_tokens or 0} base + {facts.added_tokens or 0} added tokens"
+    return f"{facts.tokenizer_kind or 'vocabulary'}, {tokens}"
+
+
+def _table(table: TableFacts | None) -> str:
+    if table is None:
+        return UNKNOWN
+    rows = "packed" if table.rows is None else f"{table.rows} rows"
+    hidden = "" if table.hidden is None else f" × {table.hidden}"
+    return f"{rows}{hidden}, {table.dtype}, {table.name}"
+
+
+def _output(facts: Summary) -> str:
+    if facts.output is None:
+        return {True: "tied to the input embeddings", False: "none stored", None: UNKNOWN}[facts.tied]
+    tied = {True: ", tied and stored all the same", False: ", not tied", None: ""}[facts.tied]
+    return _table(facts.output) + tied
+
+
+def _checks(page: Page, report: Report) -> None:
+    """One line for each area: its outcome, how much was checked, what was found."""
+    refs = sorted({*report.checked, *(skip.rule for skip in report.skipped)}, key=lambda ref: ref.code)
+    widest = max((len(ref.area) for ref in refs), default=0)
+    for area in dict.fromkeys(ref.area for ref in refs):
+        codes = {ref.code for ref in refs if ref.area == area}
+        found = [finding for finding in report.findings if finding.rule in codes]
+        checked = sum(ref.area == area for ref in report.checked)
+        skipped = len({skip.rule for skip in report.skipped if skip.rule.area == area})
+        mark, look = _mark(found, checked)
+        counts = f" {checked:>3} checked" + (f"  {skipped:>3} skipped" if skipped else "")
+        page.put(
+            (f"  {mark} ", look),
+            (f"{area:<{widest}}", ""),
+            (counts, "dim"),
+            text=_tally(found),
+            style=COLOURS[found[0].severity] if found else "",
+            column=widest + 32,
+        )
+
+
+def _mark(found: Sequence[Finding], checked: int) -> tuple[str, str]:
+    worst = found[0].severity if found else Severity.NOTE  # findings come the worst first
+    if worst is Severity.NOTE:
+        return ("✓", "bold green") if checked else ("–", "dim")
+    return ("✗" if worst is Severity.ERROR else "!"), f"bold {COLOURS[worst]}"
+
+
+def _tally(findings: Sequence[Finding]) -> str:
+    """``2 errors, 1 note``."""
+    groups = groupby(findings, key=lambda finding: finding.severity)
+    return ", ".join(counted(len(list(group)), severity.word) for severity, group in groups)
+
+
+def _findings(page: Page, report: Report) -> None:
+    """Errors and warnings in full; notes as one line each, below them, unless everything is asked for."""
+    for finding in report.findings:
+        if finding.severity is not Severity.NOTE or page.view.verbose:
+            _full(page, finding)
+            page.blank()
+        else:
+            page.put(*_title(finding), (": ", ""), text=finding.message, hang=5)
+
+
+def _title(finding: Finding) -> list[tuple[str, str]]:
+    colour = COLOURS[finding.severity]
+    return [(f"{finding.severity.word} {finding.rule}", f"bold {colour}"), (f" {finding.slug}", colour)]
+
+
+def _full(page: Page, finding: Finding) -> None:
+    page.put(*_title(finding))
+    page.put(text=finding.message, style="bold", column=2)
+    page.columns([(str(claim.at), claim.says) for claim in finding.claims], indent=4, styles=("cyan", ""))
+    page.put(("  why  ", "dim"), text=finding.why)
+    page.put(("  fix  ", "green"), text=finding.fix)
+
+
+def _unreadable(page: Page, report: Report) -> None:
+    for part in report.unreadable:
+        page.put((f"unreadable {part.file or report.target}", "bold red"), (f" {part.code}", "red"))
+        page.put(text=part.message, style="bold", column=2)
+        if part.hint:
+            page.put(("  fix  ", "green"), text=part.hint)
+        page.blank()
+
+
+def _skipped(page: Page, report: Report) -> None:
+    if not report.skipped:
+        return
+    page.put(("skipped", "bold"))
+    rows = [(f"{skip.rule.code} {skip.rule.slug}", skip.reason) for skip in report.skipped]
+    page.columns(rows, indent=2, styles=("", "dim"))
+    page.blank()
+
+
+def _suppressed(page: Page, report: Report) -> None:
+    if not report.suppressed:
+        return
+    page.put(("suppressed", "bold"))
+    rows = [(f"{finding.rule} {finding.slug}", finding.message) for finding in report.suppressed]
+    page.columns(rows, indent=2, styles=("", "dim"))
+    page.blank()
+
+
+def _verdict(page: Page, report: Report) -> None:
+    verdict = report.verdict(page.view.fail_on)
+    mark, look, word = {
+        Verdict.PASS: ("✓", "bold green", "pass"),
+        Verdict.FINDINGS: ("✗", "bold red", "fail"),
+        Verdict.NO_VERDICT: ("?", "bold red", "no verdict"),
+    }[verdict]
+    said = _tally(report.findings) or "no findings"
+    if report.unreadable:
+        said = f"{counted(len(report.unreadable), 'part')} could not be read, {said}"
+    counts = (
+        f"{len(report.checked)} checked, {len(report.skipped)} skipped, {len(report.suppressed)} suppressed"
+    )
+    page.put((f"{mark} {word}", look), (": ", ""), text=f"{said} ({counts})")
