@@ -1,0 +1,204 @@
+"""The one writer of files and directories: what it makes is complete under its name, or not there at all.
+
+Everything is written beside the destination, on the same file system, synced, and then renamed with
+no-replace semantics. An exception or a signal that becomes one removes what was written; after kill -9 a
+directory named ``.NAME.tokaudit-XXXXXXXX.tmp`` is left, which the next run recognises by its free lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tokaudit.errors import TokauditError
+
+_MARK = ".tokaudit-"
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
+_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
+
+
+class CannotWrite(TokauditError):
+    """The output cannot be made; nothing was left behind."""
+
+
+@contextmanager
+def new_directory(destination: Path) -> Iterator[Path]:
+    """Yield a directory to fill; it gets its name when the block ends without an exception.
+
+    Raises CannotWrite where the destination exists (a dangling link and an empty directory count), its parent
+    is missing or cannot be written to, or where the disk does not take the data.
+    """
+    _check_destination(destination)
+    building: Path | None = None
+    lock = None
+    try:
+        with _uninterrupted():
+            name = tempfile.mkdtemp(
+                prefix=f".{destination.name}{_MARK}", suffix=".tmp", dir=destination.parent
+            )
+            building = Path(name)
+        lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.chmod(building, 0o777 & ~_umask())
+        yield building
+        _sync_tree(building)
+        with _uninterrupted():
+            _rename_new(building, destination)
+            building = None
+        _sync(destination.parent)
+    except OSError as error:
+        raise _failure(destination, error, complete=building is None and lock is not None) from error
+    finally:
+        with _uninterrupted():
+            if building is not None:
+                shutil.rmtree(building, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
+
+
+@contextmanager
+def new_file(destination: Path) -> Iterator[Path]:
+    """Yield a path to write to; it replaces the destination when the block ends without an exception."""
+    building: Path | None = None
+    try:
+        with _uninterrupted():
+            handle, name = tempfile.mkstemp(prefix=f".{destination.name}{_MARK}", dir=destination.parent)
+            building = Path(name)
+            os.close(handle)
+        os.chmod(building, 0o666 & ~_umask())
+        yield building
+        _sync(building)
+        with _uninterrupted():
+            os.replace(building, destination)
+            building = None
+        _sync(destination.parent)
+    except OSError as error:
+        raise _failure(destination, error, complete=False) from error
+    finally:
+        if building is not None:
+            with _uninterrupted(), suppress(OSError):
+                building.unlink()
+
+
+def abandoned(destination: Path) -> tuple[Path, ...]:
+    """What killed runs left beside this destination: directories of ours whose lock nobody holds."""
+    found: list[Path] = []
+    prefix = f".{destination.name}{_MARK}"
+    with suppress(OSError):
+        for entry in os.scandir(destination.parent):
+            if (
+                entry.name.startswith(prefix)
+                and entry.is_dir(follow_symlinks=False)
+                and _unlocked(entry.path)
+            ):
+                found.append(Path(entry.path))
+    return tuple(sorted(found))
+
+
+def file_mode(mode: int) -> int:
+    """The mode of a copy: the source's permissions under the umask, never setuid, always readable by us."""
+    return (mode & 0o777 | 0o600) & ~_umask()
+
+
+def _check_destination(destination: Path) -> None:
+    if not destination.name or destination.name in (".", ".."):
+        raise CannotWrite(f"{destination} is not a name for a new directory")
+    if os.path.lexists(destination):
+        hint = "give a path that does not exist yet; tokaudit never writes over anything"
+        raise CannotWrite(f"{destination} exists already", hint=hint)
+    if not destination.parent.is_dir():
+        hint = f"mkdir -p {destination.parent}"
+        raise CannotWrite(f"the directory {destination.parent} does not exist", hint=hint)
+
+
+def _failure(destination: Path, error: OSError, *, complete: bool) -> CannotWrite:
+    reason = error.strerror or str(error)
+    if complete:
+        hint = "run `sync`, or delete it and run again"
+        return CannotWrite(f"{destination} is complete but may not survive a power cut: {reason}", hint=hint)
+    if error.errno == errno.EEXIST:
+        return CannotWrite(f"{destination} exists already", hint="another run made it meanwhile")
+    return CannotWrite(f"cannot write {destination}: {reason}", hint="nothing was left behind")
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold signals back for a moment in which something would be left behind that nobody knows of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _unlocked(path: str) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_tree(root: Path) -> None:
+    for folder, _, files in os.walk(root, topdown=False):
+        for name in files:
+            path = Path(folder, name)
+            if not path.is_symlink():
+                _sync(path)
+        _sync(Path(folder))
+
+
+def _rename_new(source: Path, destination: Path) -> None:
+    """Rename onto a name that must be free. ``os.rename`` would replace an empty directory."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        rename = getattr(libc, "renameat2", None)
+        if rename is not None:
+            names = os.fsencode(source), os.fsencode(destination)
+            if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE) == 0:
+                return
+            code = ctypes.get_errno()
+            if code not in _UNSUPPORTED:
+                raise OSError(code, os.strerror(code), str(destination))
+    # Old NFS and some FUSE file systems: claim the name with mkdir, which fails if it is taken, then
+    # replace the empty directory.
+    os.mkdir(destination)
+    try:
+        os.rename(source, destination)
+    except OSError:
+        os.rmdir(destination)
+        raise
