@@ -1,0 +1,14 @@
+"""How much of a stranger's file is read before it counts as unreadable. All sizes are in bytes."""
+
+from __future__ import annotations
+
+SIDE_FILE_BYTES = 16 * 2**20  # config.json, tokenizer_config.json, chat templates ...
+TOKENIZER_BYTES = 256 * 2**20  # tokenizer.json and other vocabularies; 10 million tokens take 208 MB
+INDEX_BYTES = 256 * 2**20  # model.safetensors.index.json
+SAFETENSORS_HEADER_BYTES = 100_000_000  # the limit of the `safetensors` library itself
+
+JSON_DEPTH = 64  # nested arrays and objects
+JSON_INTEGER_DIGITS = 40
+JSON_DUPLICATES_LISTED = 1000
+
+TABLE_BYTES_COMPARED = 64 * 2**30  # per table; a sparse file of a few kilobytes can claim a tebibyte

@@ -1,0 +1,52 @@
+"""What a file is that should have been something else, by its first bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HEAD_BYTES = 512  # how many first bytes `sniff` wants to see
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+AGAIN = "download the file again: what was saved is not the file"
+_CONVERT = "convert it with `safetensors.torch.save_file`"
+_UNPACK = "unpack it"
+_MAGIC = (
+    (b"PK\x03\x04", "a zip archive, as torch.save writes it", _CONVERT),
+    (b"GGUF", "a GGUF file", "give the directory of the model it was converted from"),
+    (b"\x1f\x8b", "a gzip archive", _UNPACK),
+    (b"BZh", "a bzip2 archive", _UNPACK),
+    (b"\xfd7zXZ\x00", "an xz archive", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive", _UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
+    (b"\x93NUMPY", "a NumPy array", _CONVERT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """``words`` name the kind of file, ``hint`` says what to do about it."""
+
+    words: str
+    hint: str
+    lfs_pointer: bool = False
+
+
+def sniff(head: bytes) -> Sniffed | None:
+    """The kind of file that starts with these bytes; None for one that is not known."""
+    if head.startswith(_POINTER):
+        return Sniffed("a Git LFS pointer", "run `git lfs pull` to fetch the file itself", lfs_pointer=True)
+    for magic, words, hint in _MAGIC:
+        if head.startswith(magic):
+            return Sniffed(words, hint)
+    if re.match(rb"\x80[\x02-\x05][\x00-\xff]", head):
+        return Sniffed("a pickle, as torch.save writes it", _CONVERT)
+    if head[257:262] == b"ustar":
+        return Sniffed("a tar archive", _UNPACK)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if re.match(rb"<(!doctype html|html|head|body)", text, re.IGNORECASE):
+        return Sniffed("a web page (HTML)", AGAIN)
+    if text.startswith(b"<"):
+        return Sniffed("XML, as a server's error message is", AGAIN)
+    return None
