@@ -94,6 +94,14 @@ class Contract:
         return present(self.checkpoint_or)
 
     @property
+    def whole_checkpoint(self) -> Checkpoint:
+        """The checkpoint, where every file of it could be read: only then is a tensor known to be absent."""
+        if not self.checkpoint.complete:
+            file = self.checkpoint.damaged[0]
+            raise FactMissing(f"{file.file} could not be read, the tensor may be in it")
+        return self.checkpoint
+
+    @property
     def embeddings(self) -> Embeddings:
         return present(self.embeddings_or)
 
