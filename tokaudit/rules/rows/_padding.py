@@ -1,0 +1,58 @@
+"""Rows beyond the required ones: how many, and whether a rounding explains them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokaudit.contract import Contract, Fact, Missing, RowCount, Table
+
+# What loaders and trainers round up to; 8 is the smallest.
+ROUNDINGS = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8)
+
+# Rows that a converter leaves above the tokenizer's, by tokenizer class: fairseq's NLLB dictionary has two
+# more symbols than the published tokenizer, and both take part in the softmax.
+_LEFT_BY_CONVERTER = {"NllbTokenizer": 2, "NllbTokenizerFast": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows from ``required`` on that no token and no design of the family explains.
+
+    ``multiple`` is the largest usual rounding that divides ``rows``, 1 where none does.
+    """
+
+    rows: int
+    required: Fact[int]
+    table: Table
+    count: int
+    multiple: int
+
+    @property
+    def looks_lost(self) -> bool:
+        """Whether it looks like an added token or two without their entries rather than like rounding."""
+        return self.count in (1, 2) and self.multiple == 1
+
+
+def padding(contract: Contract) -> Padding:
+    """Count the padding rows of the input table; the base vocabulary must be known."""
+    rows = contract.embeddings.input_rows.value
+    _ = contract.vocabulary.base  # added tokens alone do not tell how many rows are needed
+    required = contract.vocabulary.required_rows
+    spare = rows - required.value - _designed(contract)
+    multiple = next((number for number in ROUNDINGS if rows % number == 0), 1)
+    return Padding(rows, required, contract.embeddings.input, max(spare, 0), multiple)
+
+
+def _designed(contract: Contract) -> int:
+    """Rows that the family, or the converter that made the checkpoint, has beyond ``vocab_size``."""
+    expected = contract.embeddings.input.expected
+    designed = (
+        expected.value - expected.terms[0].value if isinstance(expected, RowCount) and expected.terms else 0
+    )
+    return designed + _LEFT_BY_CONVERTER.get(_tokenizer_class(contract), 0)
+
+
+def _tokenizer_class(contract: Contract) -> str:
+    document = contract.tokenizer_config_or
+    name = "" if isinstance(document, Missing) else document.data.get("tokenizer_class")
+    return name if isinstance(name, str) else ""
