@@ -1,0 +1,265 @@
+"""The child process: runs the `tokenizers` library on one untrusted tokenizer.json.
+
+``tokaudit.tokenizing.process`` starts it as ``python -I worker.py DOCUMENT LIFELINE MEMORY CPU``: two
+inherited file descriptors, bytes of memory (0: no limit) and seconds of processor time. Requests come in on
+stdin and answers leave on what was stdout; each is a length (8 bytes, big-endian) and so many bytes of JSON.
+The first answer, what was loaded, needs no request. An answer is ``{"answer": ...}`` or
+``{"failure": [kind, cause]}``.
+
+Nothing of tokaudit is imported: the process must start as fast as the library does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import resource
+import select
+import signal
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+# `-I` hides packages that come by PYTHONPATH or lie in the user's site: they are where tokaudit was found.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import tokenizers
+from tokenizers import Tokenizer
+
+T = TypeVar("T")
+
+LENGTH_BYTES = 8
+LONGEST_CAUSE = 2000  # characters; a message can quote a token of megabytes
+
+TEXTS_AT_ONCE = 4096  # bounds the memory that the encodings of a whole vocabulary take
+TEXTS_IN_ONE = 50
+LONGEST_TEXT = 4096  # characters; a longer token is left out, it would be tried in twenty texts
+BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+UNKNOWN_TEXT = (
+    "\U0010fffd"  # the last private character: in no vocabulary, so it encodes to the unknown token
+)
+
+# Pre-tokenizers split where the kind of character changes: a token in the middle of a word needs a neighbour
+# of its own kind. Lower case, letters without case (CJK), digits, punctuation, symbols.
+NEIGHBOUR_KINDS = ("Ll", "Lo", "Nd", "Po", "So")
+FRAMES = ("{c}{text}{c}", "{c}{text}", "{text}{c}", "{c} {text}")
+
+
+def main() -> None:
+    document, lifeline, memory, cpu = map(int, sys.argv[1:])
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what the library might print must not look like an answer
+    die_with_parent(lifeline)
+    confine(memory, cpu)
+    requests = open(0, "rb")
+    session = Session(document)
+    respond(answers, session.load)
+    while header := requests.read(LENGTH_BYTES):
+        request = json.loads(requests.read(int.from_bytes(header, "big")))
+        attachment = requests.read(request.get("attached", 0))
+        respond(answers, lambda: session.answer(request, attachment))  # noqa: B023 (called at once)
+
+
+def die_with_parent(lifeline: int) -> None:
+    """Have the kernel end this process as soon as the parent's end of the pipe closes, however it ended.
+
+    The default action of SIGIO reaches a process that is stuck inside the library, too. PR_SET_PDEATHSIG
+    is no substitute: it exists on Linux only and fires when the *thread* that started the child ends.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(lifeline)
+    if poll.poll(0):  # it had closed before the signal was armed
+        os._exit(1)
+
+
+def confine(memory: int, cpu: int) -> None:
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: cpu}
+    if memory:
+        limits[resource.RLIMIT_AS] = memory
+    for which, most in limits.items():
+        hard = resource.getrlimit(which)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (most, most))
+
+
+def respond(answers: int, act: Callable[[], object]) -> None:
+    reply: dict[str, object]
+    try:
+        reply = {"answer": act()}
+    except MemoryError:
+        reply = {"failure": ["memory", ""]}
+    except Exception as error:
+        reply = {"failure": ["rejected", str(error)[:LONGEST_CAUSE]]}
+    except (
+        BaseException
+    ) as error:  # a Rust panic: pyo3's PanicException is no Exception and has no public name
+        reply = {"failure": ["panicked", str(error)[:LONGEST_CAUSE]]}
+    data = json.dumps(reply).encode()
+    with open(answers, "wb", closefd=False) as out:
+        out.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+
+
+class Session:
+    """The tokenizer of the file, set to turn text into tokens and nothing else, and its post-processor."""
+
+    def __init__(self, document: int) -> None:
+        self.document = document
+
+    def load(self) -> object:
+        self.tokenizer = load(read(self.document))
+        self.post_processor = self.tokenizer.post_processor
+        self.tokenizer.post_processor = None
+        self.added = added_ids(self.tokenizer)
+        return {
+            "version": tokenizers.__version__,
+            "base_tokens": self.tokenizer.get_vocab_size(with_added_tokens=False),
+            "tokens": self.tokenizer.get_vocab_size(),
+            "added": list(self.added.items()),
+        }
+
+    def answer(self, request: Mapping[str, list[str]], attachment: bytes) -> object:
+        if "unreachable" in request:
+            return unreachable(self.tokenizer, self.added)
+        if "encode_with_special" in request:
+            self.tokenizer.post_processor = self.post_processor
+            try:
+                return encode(self.tokenizer, request["encode_with_special"], special=True)
+            finally:
+                self.tokenizer.post_processor = None
+        tokenizer = self.tokenizer
+        if attachment:
+            tokenizer = load(attachment)
+            tokenizer.post_processor = None
+        return encode(tokenizer, request["encode"])
+
+
+def read(fd: int) -> bytes:
+    """The whole file. The offset is left alone: the parent shares it."""
+    size = os.fstat(fd).st_size
+    parts: list[bytes] = []
+    at = 0
+    while at < size and (part := os.pread(fd, size - at, at)):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def load(document: bytes) -> Tokenizer:
+    """The tokenizer without padding and truncation (which can be huge), and without random dropout."""
+    try:
+        tokenizer = Tokenizer.from_buffer(document)
+    except Exception as error:
+        raise ValueError(str(error).removeprefix("Cannot instantiate Tokenizer from buffer: ")) from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if getattr(tokenizer.model, "dropout", None):
+        tokenizer.model.dropout = None
+    return tokenizer
+
+
+def added_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """The id of each added token.
+
+    ``get_added_tokens_decoder`` goes by id and so hides all but the last of the tokens that share one; the
+    whole vocabulary, which is slow to get, is asked only when the count shows that a new token is hidden.
+    """
+    added = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
+    model = tokenizer.model
+    new = sum(model.token_to_id(content) is None for content in added)
+    if tokenizer.get_vocab_size() != tokenizer.get_vocab_size(with_added_tokens=False) + new:
+        base = tokenizer.get_vocab(with_added_tokens=False)
+        added |= {text: id for text, id in tokenizer.get_vocab().items() if text not in base}
+    return added
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], *, special: bool = False) -> list[list[int] | None]:
+    """The ids of each text, None for a text that the library refuses (as WordLevel does without "unk")."""
+    try:
+        return [found.ids for found in tokenizer.encode_batch_fast(texts, add_special_tokens=special)]
+    except Exception:
+        return [encode_one(tokenizer, text, special) for text in texts]
+
+
+def encode_one(tokenizer: Tokenizer, text: str, special: bool) -> list[int] | None:
+    try:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
+    except Exception:
+        return None
+    return ids
+
+
+def unreachable(tokenizer: Tokenizer, added: Iterable[str]) -> list[int]:
+    """Ids of the base tokens that no text made of the token's own text encodes to, in order.
+
+    Every id that any tried text yields is reachable, whichever text was meant for it. So the first pass puts
+    many tokens into one text, which is fast and settles most; the rest are tried alone, and then beside
+    neighbours. Left out are added tokens, byte-fallback tokens, tokens of one byte or of no whole character,
+    and very long ones. (The idea is that of Land and Bartolo, "Fishing for Magikarp", 2024.)
+    """
+    seen: set[int] = set()
+
+    def still_unseen(pending: dict[int, str], attempts: Iterable[str]) -> dict[int, str]:
+        for batch in batches(attempts):
+            for ids in encode(tokenizer, batch):
+                seen.update(ids or ())
+        return {id: text for id, text in pending.items() if id not in seen}
+
+    texts = own_texts(tokenizer, set(added))
+    lines = list(texts.values())
+    pending = still_unseen(
+        texts, ["\n".join(lines[i : i + TEXTS_IN_ONE]) for i in range(0, len(lines), TEXTS_IN_ONE)]
+    )
+    pending = still_unseen(pending, [*pending.values(), UNKNOWN_TEXT])
+    if pending:
+        for c in neighbours(lines, {text for id, text in texts.items() if id in seen}):
+            for frame in FRAMES:
+                pending = still_unseen(pending, [frame.format(c=c, text=text) for text in pending.values()])
+    return sorted(id for id, text in pending.items() if len(text.encode()) > 1)
+
+
+def own_texts(tokenizer: Tokenizer, added: set[str]) -> dict[int, str]:
+    """The text that each base token stands for; tokens that hold no whole characters are left out."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    contents = {
+        id: text for text, id in vocabulary.items() if text not in added and not BYTE_TOKEN.fullmatch(text)
+    }
+    prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
+    suffix = getattr(tokenizer.model, "end_of_word_suffix", None) or ""
+    texts: dict[int, str] = {}
+    for batch in batches(contents):
+        decoded = tokenizer.decode_batch([[id] for id in batch], skip_special_tokens=False)
+        for id, text in zip(batch, decoded, strict=True):
+            whole = "\ufffd" not in text or "\ufffd" in contents[id]
+            if whole and len(text) <= LONGEST_TEXT:
+                texts[id] = text.removeprefix(prefix).removesuffix(suffix)
+    return texts
+
+
+def neighbours(lines: Iterable[str], reachable: Iterable[str]) -> list[str]:
+    """For each kind of character the reachable one that the fewest tokens hold: it merges with the least."""
+    uses = Counter("".join(lines))
+    rarest: dict[str, str] = {}
+    for char in sorted(
+        {text.strip() for text in reachable if len(text.strip()) == 1}, key=lambda c: (uses[c], c)
+    ):
+        rarest.setdefault(unicodedata.category(char), char)
+    return [rarest[kind] for kind in NEIGHBOUR_KINDS if kind in rarest]
+
+
+def batches(items: Iterable[T]) -> Iterator[list[T]]:
+    stream = iter(items)
+    while batch := list(islice(stream, TEXTS_AT_ONCE)):
+        yield batch
+
+
+if __name__ == "__main__":
+    main()
