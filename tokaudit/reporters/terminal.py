@@ -161,29 +161,29 @@ def _full(page: Page, finding: Finding) -> None:
 
 def _unreadable(page: Page, report: Report) -> None:
     for part in report.unreadable:
+        page.blank()
         page.put((f"unreadable {part.file or report.target}", "bold red"), (f" {part.code}", "red"))
         page.put(text=part.message, style="bold", column=2)
         if part.hint:
             page.put(("  fix  ", "green"), text=part.hint)
-        page.blank()
 
 
 def _skipped(page: Page, report: Report) -> None:
     if not report.skipped:
         return
+    page.blank()
     page.put(("skipped", "bold"))
     rows = [(f"{skip.rule.code} {skip.rule.slug}", skip.reason) for skip in report.skipped]
     page.columns(rows, indent=2, styles=("", "dim"))
-    page.blank()
 
 
 def _suppressed(page: Page, report: Report) -> None:
     if not report.suppressed:
         return
+    page.blank()
     page.put(("suppressed", "bold"))
     rows = [(f"{finding.rule} {finding.slug}", finding.message) for finding in report.suppressed]
     page.columns(rows, indent=2, styles=("", "dim"))
-    page.blank()
 
 
 def _verdict(page: Page, report: Report) -> None:
@@ -195,8 +195,8 @@ def _verdict(page: Page, report: Report) -> None:
     }[verdict]
     said = _tally(report.findings) or "no findings"
     if report.unreadable:
-        said = f"{counted(len(report.unreadable), 'part')} could not be read, {said}"
+        said = f"{counted(len(report.unreadable), 'part')} unreadable, {said}"
     counts = (
         f"{len(report.checked)} checked, {len(report.skipped)} skipped, {len(report.suppressed)} suppressed"
     )
-    page.put((f"{mark} {word}", look), (": ", ""), text=f"{said} ({counts})")
+    page.put((f"{mark} {word}", look), (": ", ""), text=f"{said} ({counts})", hang=2)

@@ -1,0 +1,442 @@
+"""The reporters, on reports made by hand: a clean one, a broken one with texts from a hostile model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from rich.cells import cell_len
+
+import tokaudit.reporters.json as json_reporter
+from tokaudit.contract import Role, Token
+from tokaudit.errors import Unreadable, UsageError
+from tokaudit.findings import Claim, Finding, Location, Severity
+from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts
+from tokaudit.reporters import View, names, reporter, terminal
+from tokaudit.reporters._page import wrap
+
+GOLDEN = Path(__file__).parent / "golden"
+SCHEMA = json.loads(Path(json_reporter.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
+
+HOSTILE = (
+    "x\x1b[31m\r\n::error file=a::forged\n##[error]forged "  # terminals, GitHub's log
+    '[red]hi[/nope] :smile: \u202eabc\u2066 \x00\x7f\x9b\ud800 "'  # Rich, bidi, what no encoding takes
+)
+
+
+def rule(code: str, slug: str, area: str) -> RuleRef:
+    return RuleRef(code, slug, area)
+
+
+TA101 = rule("TA101", "token-id-out-of-range", "rows")
+TA105 = rule("TA105", "output-rows-mismatch", "rows")
+TA108 = rule("TA108", "padding-rows", "rows")
+TA201 = rule("TA201", "tied-tables-differ", "tie")
+TA304 = rule("TA304", "pad-missing", "special")
+TA305 = rule("TA305", "special-id-disagree", "special")
+TA306 = rule("TA306", "special-token-not-in-vocabulary", "special")
+TA309 = rule("TA309", "double-bos", "special")
+TA402 = rule("TA402", "duplicate-token-id", "vocabulary")
+TA701 = rule("TA701", "shard-missing", "storage")
+RULES = (TA101, TA105, TA108, TA201, TA304, TA305, TA306, TA309, TA402, TA701)
+
+
+def finding(ref: RuleRef, severity: Severity, message: str, *claims: Claim, **texts: str) -> Finding:
+    return Finding(
+        ref.code,
+        ref.slug,
+        severity,
+        message,
+        claims,
+        why=texts.get("why", "Batches need one."),
+        fix=texts.get("fix", 'set "pad_token" in tokenizer_config.json'),
+        subject=texts.get("subject", ""),
+    )
+
+
+def token(id: int, content: str) -> Token:
+    return Token(id, content, Location("tokenizer.json"))
+
+
+CLEAN = Report(
+    target="tinylm",
+    summary=Summary(
+        architecture="LlamaForCausalLM",
+        model_type="llama",
+        tables_found_by="LlamaForCausalLM",
+        tokenizer_kind="byte-level BPE",
+        base_tokens=509,
+        added_tokens=3,
+        required_rows=512,
+        vocab_size=512,
+        input=TableFacts("model.embed_tokens.weight", 512, 64, "F32", "model.safetensors"),
+        tied=True,
+        weights_bytes=1_100_000,
+        weights_files=1,
+        roles=((Role.BOS, token(509, "<s>")), (Role.EOS, token(510, "</s>"))),
+        stop_ids=((510, "</s>"),),
+    ),
+    findings=(
+        finding(
+            TA304,
+            Severity.NOTE,
+            "the tokenizer declares no pad token",
+            Claim(Location("tokenizer_config.json"), "no pad_token"),
+        ),
+    ),
+    suppressed=(),
+    checked=tuple(ref for ref in RULES if ref not in (TA105, TA309)),
+    skipped=(
+        Skipped(TA105, "no output embeddings are stored"),
+        Skipped(TA309, "no file holds a chat template"),
+    ),
+    unreadable=(),
+)
+
+BROKEN = Report(
+    target="broken",
+    summary=dataclasses.replace(
+        CLEAN.summary,
+        output=TableFacts("lm_head.weight", None, None, "U32", "model-00002-of-00002.safetensors"),
+        tied=False,
+        tables_found_by="name and shape",
+        roles=((Role.EOS, token(510, "</s>")), (Role.PAD, token(514, HOSTILE))),
+        stop_ids=((510, "</s>"), (900, None)),
+    ),
+    findings=(
+        finding(
+            TA101,
+            Severity.ERROR,
+            "3 token ids have no row in the input embeddings: "
+            '512 "<|im_start|>", 513 "<|im_end|>" and 514 "[PAD]"',
+            Claim(Location("tokenizer.json", "/added_tokens/0"), 'id 512 "<|im_start|>"'),
+            Claim(Location("generation_config.json", "/eos_token_id"), '513 "<|im_end|>"'),
+            Claim(
+                Location("model.safetensors", tensor="model.embed_tokens.weight"),
+                "512 rows, so the largest valid id is 511",
+            ),
+            why="Looking such an id up is an IndexError on CPU and a device-side assert on CUDA.",
+            fix="tokaudit resize DIR OUT --to-tokenizer DIR",
+            subject="model.embed_tokens.weight",
+        ),
+        finding(
+            TA201,
+            Severity.ERROR,
+            "tie_word_embeddings is true, and the stored output embeddings differ in 512 rows",
+            Claim(Location("config.json", "/tie_word_embeddings"), "true"),
+            Claim(
+                Location(
+                    "model-00002-of-00002.safetensors",
+                    tensor="language_model.model.decoder.output_projection.lm_head.weight",
+                    rows=(3, 4),
+                ),
+                "512 rows differ; the first one is 3",
+            ),
+            why="Loaders keep one of the two tables; which one depends on their version.",
+            fix='set "tie_word_embeddings": false in config.json',
+            subject="lm_head.weight",
+        ),
+        finding(
+            TA306,
+            Severity.ERROR,
+            f"no id for {HOSTILE}",
+            Claim(Location(HOSTILE, f"/{HOSTILE}/::x"), HOSTILE),
+            why=":: " * 40 + HOSTILE,
+            fix=HOSTILE + "語" * 100 + "A" * 300,
+            subject=HOSTILE,
+        ),
+        finding(
+            TA305,
+            Severity.WARNING,
+            'pad is 0 "<unk>" in config.json and 514 "[PAD]" in the tokenizer',
+            Claim(Location("config.json", "/pad_token_id"), '0 "<unk>"'),
+            Claim(Location("tokenizer_config.json", "/pad_token"), '"[PAD]"'),
+            why="The attention mask hides the wrong tokens.",
+            fix='set "pad_token_id": 514 in config.json',
+            subject="pad",
+        ),
+        finding(
+            TA108,
+            Severity.NOTE,
+            "the input embeddings have 64 rows more than the tokenizer needs, "
+            "which makes them a multiple of 64",
+            Claim(
+                Location("model.safetensors", tensor="model.embed_tokens.weight", rows=(512, 576)), "padding"
+            ),
+        ),
+    ),
+    suppressed=CLEAN.findings,
+    checked=CLEAN.checked,
+    skipped=(*CLEAN.skipped, Skipped(TA701, HOSTILE)),
+    unreadable=(),
+)
+
+DAMAGED = dataclasses.replace(
+    CLEAN,
+    target="damaged",
+    unreadable=(
+        Unreadable("json-syntax", "config.json", "expected ',' at line 3, column 9", hint="restore the file"),
+        Unreadable("weights-truncated", HOSTILE, HOSTILE),
+    ),
+)
+
+ABSENT = Report(
+    "absent",
+    Summary(),
+    (),
+    (),
+    (),
+    (),
+    (Unreadable("not-a-directory", "", "there is no directory 'absent'", hint="check the path"),),
+)
+
+REPORTS = {"clean": CLEAN, "broken": BROKEN, "damaged": DAMAGED, "absent": ABSENT}
+
+GOLDENS = {
+    "clean.txt": ("terminal", ["clean"], View()),
+    "clean-40.txt": ("terminal", ["clean"], View(width=40)),
+    "broken.txt": ("terminal", ["broken"], View()),
+    "broken-verbose-120.txt": ("terminal", ["broken"], View(width=120, verbose=True)),
+    "broken-quiet.txt": ("terminal", ["broken"], View(quiet=True)),
+    "broken-ascii.txt": ("terminal", ["broken"], View(unicode=False)),
+    "broken-colour.txt": ("terminal", ["broken"], View(colour=True)),
+    "several.txt": ("terminal", ["clean", "absent", "damaged"], View()),
+    "clean.json": ("json", ["clean"], View()),
+    "broken.json": ("json", ["broken"], View()),
+    "several.json": ("json", ["clean", "absent", "damaged"], View(fail_on=Severity.NOTE)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reporter, "__version__", "1.2.3")
+
+
+def rendered(name: str) -> str:
+    format, targets, view = GOLDENS[name]
+    return reporter(format).render([REPORTS[target] for target in targets], view)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_the_rendered_report_is_the_golden_one(name: str) -> None:
+    """``UPDATE_GOLDEN=1 pytest tests/test_reporters.py`` writes the files anew; read the difference."""
+    text = rendered(name)
+    if os.environ.get("UPDATE_GOLDEN"):
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDENS if name.endswith(".json")])
+def test_the_golden_json_is_valid_against_the_published_schema(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(json.loads((GOLDEN / name).read_text(encoding="utf-8")), SCHEMA)
+
+
+def members(schema: object) -> list[dict[str, object]]:
+    """Every object schema within a schema."""
+    found = [schema] if isinstance(schema, dict) and "properties" in schema else []
+    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []
+    return [*found, *(deeper for value in inner for deeper in members(value))]
+
+
+def test_the_schema_is_strict_and_requires_every_field_it_names() -> None:
+    assert len(members(SCHEMA)) > 10
+    for schema in members(SCHEMA):
+        assert schema["additionalProperties"] is False
+        assert schema["required"] == list(schema["properties"])  # type: ignore[call-overload]
+
+
+def test_the_schema_refuses_a_field_that_it_does_not_name() -> None:
+    document = json.loads(rendered("clean.json"))
+    document["findings"][0]["extra"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="extra"):
+        jsonschema.Draft202012Validator(SCHEMA["$defs"]["report"] | {"$defs": SCHEMA["$defs"]}).validate(
+            document
+        )
+
+
+def test_json_keeps_the_texts_of_the_model_as_they_are() -> None:
+    document = json.loads(rendered("broken.json"))
+    assert document["findings"][2]["claims"][0]["says"] == HOSTILE
+    assert document["facts"]["roles"][1] == {"role": "pad", "id": 514, "content": HOSTILE}
+
+
+def test_several_json_reports_are_what_each_would_be_alone() -> None:
+    view = View(fail_on=Severity.NOTE)
+    alone = [
+        json.loads(json_reporter.render([REPORTS[name]], view)) for name in ("clean", "absent", "damaged")
+    ]
+    together = json.loads(rendered("several.json"))
+    assert together["reports"] == alone
+    assert together["verdict"] == "no-verdict"
+    assert [report["verdict"] for report in alone] == ["findings", "no-verdict", "no-verdict"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "worst"),
+    [(["clean", "clean"], "pass"), (["clean", "broken"], "findings"), (["broken", "absent"], "no-verdict")],
+)
+def test_the_envelope_has_the_worst_verdict(targets: list[str], worst: str) -> None:
+    assert json.loads(json_reporter.render([REPORTS[name] for name in targets], View()))["verdict"] == worst
+
+
+def test_a_fingerprint_depends_on_rule_file_and_subject_and_on_nothing_that_drifts() -> None:
+    original = BROKEN.findings[0]
+    same = dataclasses.replace(
+        original,
+        message="4 token ids have no row",
+        claims=(Claim(Location("tokenizer.json", "/added_tokens/7"), "id 515"),),
+        severity=Severity.NOTE,
+    )
+    elsewhere = dataclasses.replace(original, claims=original.claims[1:])
+    assert json_reporter.fingerprint(same) == json_reporter.fingerprint(original)
+    different = (
+        elsewhere,
+        dataclasses.replace(original, rule="TA102"),
+        dataclasses.replace(original, subject="lm_head.weight"),
+    )
+    assert len({json_reporter.fingerprint(one) for one in (original, *different)}) == 4
+
+
+EVERY_LOOK = [
+    View(width=width, verbose=verbose, quiet=quiet, unicode=unicode)
+    for width in (1, 20, 40, 80, 120)
+    for verbose, quiet in ((False, False), (True, False), (False, True))
+    for unicode in (True, False)
+]
+ACTIVE = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff\ud800-\udfff]"
+)
+
+
+@pytest.mark.parametrize("format", names())
+@pytest.mark.parametrize("view", EVERY_LOOK)
+def test_no_text_of_a_model_can_act_on_a_terminal_or_a_ci_log(format: str, view: View) -> None:
+    text = reporter(format).render(list(REPORTS.values()), view)
+    assert not ACTIVE.search(text)
+    assert "##[" not in text
+    assert "::" not in text
+    text.encode("utf-8" if view.unicode else "ascii")
+
+
+@pytest.mark.parametrize("view", [view for view in EVERY_LOOK if view.width >= 20])
+def test_no_line_is_wider_than_the_terminal(view: View) -> None:
+    for line in terminal.render(list(REPORTS.values()), view).splitlines():
+        assert cell_len(line) <= view.width, line
+
+
+def test_colours_change_nothing_but_the_colours() -> None:
+    coloured = terminal.render(list(REPORTS.values()), View(colour=True))
+    assert "\x1b[" in coloured
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    stripped = "".join(line.rstrip() + "\n" for line in bare.splitlines())
+    assert stripped == terminal.render(list(REPORTS.values()), View())
+
+
+def test_a_quiet_report_holds_findings_only() -> None:
+    assert terminal.render([dataclasses.replace(CLEAN, findings=())], View(quiet=True)) == ""
+    text = terminal.render([BROKEN], View(quiet=True))
+    assert text.startswith("error TA101 token-id-out-of-range\n")
+    assert "checked" not in text
+
+
+def test_a_quiet_report_on_several_targets_names_those_with_findings() -> None:
+    silent = dataclasses.replace(CLEAN, target="silent", findings=())
+    text = terminal.render([silent, BROKEN, CLEAN], View(quiet=True))
+    assert [line for line in text.splitlines() if line in ("silent", "broken", "tinylm")] == [
+        "broken",
+        "tinylm",
+    ]
+
+
+def test_notes_are_one_line_each_unless_everything_is_asked_for() -> None:
+    assert "Batches need one." not in terminal.render([CLEAN], View())
+    assert "Batches need one." in terminal.render([CLEAN], View(verbose=True))
+
+
+def test_skipped_rules_are_counted_and_on_demand_explained() -> None:
+    assert "2 skipped" in terminal.render([CLEAN], View())
+    assert "no file holds a chat template" not in terminal.render([CLEAN], View())
+    assert "TA309 double-bos            no file holds a chat template" in terminal.render(
+        [CLEAN], View(verbose=True)
+    )
+
+
+def test_a_finding_of_a_rule_decided_in_part_counts_in_its_area() -> None:
+    report = dataclasses.replace(CLEAN, skipped=(*CLEAN.skipped, Skipped(TA304, "half of it")))
+    assert re.search(r"✓ special +3 checked +2 skipped +1 note", terminal.render([report], View()))
+
+
+def test_an_area_where_nothing_could_be_checked_does_not_look_passed() -> None:
+    report = dataclasses.replace(
+        CLEAN, checked=(TA101,), skipped=(Skipped(TA701, "there are no weights"),), findings=()
+    )
+    text = terminal.render([report], View())
+    assert re.search(r"– storage +0 checked +1 skipped", text)
+
+
+def test_facts_that_the_files_do_not_state_are_said_to_be_unknown() -> None:
+    report = dataclasses.replace(CLEAN, summary=Summary())
+    text = terminal.render([report], View())
+    assert re.findall(r"^  (\w.+?)  +unknown$", text, re.MULTILINE) == [
+        "architecture",
+        "tokenizer",
+        "input embeddings",
+        "output embeddings",
+        "special tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("report", "fail_on", "said"),
+    [
+        (CLEAN, Severity.ERROR, "✓ pass: 1 note (8 checked, 2 skipped, 0 suppressed)"),
+        (CLEAN, Severity.NOTE, "✗ fail: 1 note (8 checked, 2 skipped, 0 suppressed)"),
+        (BROKEN, Severity.ERROR, "✗ fail: 3 errors, 1 warning, 1 note (8 checked, 3 skipped, 1 suppressed)"),
+        (
+            DAMAGED,
+            Severity.ERROR,
+            "? no verdict: 2 parts unreadable, 1 note (8 checked, 2 skipped, 0 suppressed)",
+        ),
+    ],
+)
+def test_the_last_line_is_the_verdict(report: Report, fail_on: Severity, said: str) -> None:
+    assert terminal.render([report], View(fail_on=fail_on, width=100)).splitlines()[-1] == said
+
+
+def test_a_target_of_which_nothing_could_be_read_gets_no_report_of_its_own() -> None:
+    assert terminal.render([ABSENT], View()) == ""
+    assert "there is no directory" in terminal.render([ABSENT, CLEAN], View())
+
+
+def test_reporters_are_found_by_name() -> None:
+    assert {"json", "terminal"} <= set(names())
+    assert reporter("terminal") is terminal
+    with pytest.raises(UsageError, match="no output format 'xml'"):
+        reporter("xml")
+    with pytest.raises(UsageError):
+        reporter("_page")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "further", "pieces"),
+    [
+        ("", 10, 10, []),
+        ("one two three", 7, 7, ["one two", "three"]),
+        ("one two three", 3, 9, ["one", "two three"]),
+        ("three", 2, 5, ["", "three"]),
+        ("abcdefgh", 3, 3, ["abc", "def", "gh"]),
+        ("a/bc/defgh", 6, 6, ["a/bc/", "defgh"]),
+        ("語語語", 4, 4, ["語語", "語"]),
+        ("語", 1, 1, ["語"]),
+        ('ids 12 "a", 13 "b"', 12, 12, ['ids 12 "a",', '13 "b"']),
+        ("a    b", 3, 3, ["a", "   ", "b"]),
+    ],
+)
+def test_wrapping(text: str, first: int, further: int, pieces: list[str]) -> None:
+    assert wrap(text, first, further) == pieces
