@@ -325,7 +325,7 @@ def _templates(
         sources += [stated for stated in chat_templates.stated_templates(document) if stated[0] not in taken]
     for name, source, at in sources:
         template = tokens.attempt(
-            at.file, lambda source=source, name=name, at=at: chat_template.lex(source, name, at, known)
+            at.file, lambda source=source, name=name, at=at: chat_template.read(source, name, at, known)
         )  # type: ignore[misc]
         if isinstance(template, ChatTemplate):
             yield template

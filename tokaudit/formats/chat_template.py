@@ -1,20 +1,21 @@
-"""Chat templates: lexed with Jinja2's lexer, never parsed into code and never rendered.
+"""Chat templates: which control tokens and role variables they print, and what ends an assistant's turn.
 
-The question is what a template can print: which control tokens, which role variables, and what ends an
-assistant turn. The token stream is enough for that: text outside of tags is printed, and so are the strings
-of ``{{ ... }}`` and of the values that ``{% set %}`` gives, except strings that are only compared, used as
-keys, or handed to a function.
+A template is never rendered; ``template_steps`` reads what it prints off its syntax tree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import ChatTemplate, Role
+from tokaudit.contract import ChatTemplate
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
+
+if TYPE_CHECKING:
+    from tokaudit.formats.template_steps import Steps
 
 # "<|im_end|>", DeepSeek's full-width form, and the plain names that families use for their markers.
 CONTROL = re.compile(
@@ -22,130 +23,144 @@ CONTROL = re.compile(
     r"|<\uff5c[^\uff5c<>\s]{1,60}\uff5c>"
     r"|</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_role|end_of_role|end_of_text)>"
 )
-_ENDS = re.compile(r"(?i)(?:^|[^a-z])(?:end|eot|eos|eom|eod|eoa|return|call|stop)|/s>|sep>")
-_NO_END = re.compile(r"(?i)header|of_role|image|img|audio|video|vision|think|tool_?call_?begin|^<\|start")
-
-ROLE_VARIABLES = frozenset(f"{role.value}_token" for role in Role)
-
-
-@dataclass(frozen=True, slots=True)
-class _Print:
-    """One thing a template prints, in order: a literal text, a role variable, or a message's content."""
-
-    literal: str = ""
-    variable: str = ""
-    content: bool = False
+# gpt-oss's format (github.com/openai/harmony): <|end|> ends a message and the turn goes on; only these two,
+# which no template needs to print, end a turn.
+HARMONY = frozenset({"<|start|>", "<|message|>", "<|end|>"})
+HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
+MOST_VISITS = 100_000
 
 
-def lex(source: str, name: str, at: Location, known: Iterable[str]) -> ChatTemplate:
+def read(source: str, name: str, at: Location, known: Iterable[str]) -> ChatTemplate:
     """Take the facts out of a template. ``known`` are texts of added tokens, which count as control tokens.
 
-    Raises FactMissing where Jinja2 cannot lex it.
+    Raises FactMissing where the template is no Jinja or too large.
     """
-    prints = tuple(_prints(source, at))
-    known = frozenset(text for text in known if len(text) > 1)
-    pattern = _control_pattern(known)
-    control = dict.fromkeys(found for step in prints for found in pattern.findall(step.literal))
+    from tokaudit.formats import template_steps as steps  # Jinja2 is imported only where there is a template
+
+    try:
+        tree = steps.parse(source)
+        prints = tuple(steps.printed(tree))
+        literals = tuple(dict.fromkeys(step.text for step in prints if isinstance(step, steps.Text)))
+        markers = _markers(literals, known)
+        control = tuple(dict.fromkeys(found for text in literals for found in markers.findall(text)))
+        ends = _turn_ends(tree, markers)
+    except steps.TemplateProblem as problem:
+        raise FactMissing(f"the chat template at {at} cannot be followed: {problem}") from None
+    except RecursionError:
+        raise FactMissing(f"the chat template at {at} is nested too deeply") from None
     return ChatTemplate(
         name=name,
         at=at,
-        literals=tuple(dict.fromkeys(step.literal for step in prints if step.literal)),
-        control=tuple(control),
-        prints=tuple(dict.fromkeys(step.variable for step in prints if step.variable)),
-        turn_ends=_turn_ends(prints, pattern),
+        literals=literals,
+        control=control,
+        prints=tuple(dict.fromkeys(step.name for step in prints if isinstance(step, steps.Variable))),
+        turn_ends=HARMONY_TURN_ENDS if ends and HARMONY <= set(control) else ends,
     )
 
 
-def _control_pattern(known: frozenset[str]) -> re.Pattern[str]:
-    """Longest token first, as the library's own matcher prefers it."""
-    words = "|".join(re.escape(text) for text in sorted(known, key=len, reverse=True))
+def _markers(literals: tuple[str, ...], known: Iterable[str]) -> re.Pattern[str]:
+    """Matches the control tokens in what is printed, the longest first as the library's own matcher does.
+
+    Added tokens of one character or of blanks are text that happens to be one token, and no markers.
+    """
+    text = "\0".join(literals)
+    pairs = set(zip(text, text[1:], strict=False))
+    present = [
+        token for token in known if len(token.strip()) > 1 and (token[0], token[1]) in pairs and token in text
+    ]
+    words = "|".join(re.escape(token) for token in sorted(present, key=len, reverse=True))
     return re.compile(f"{words}|{CONTROL.pattern}" if words else CONTROL.pattern)
 
 
-def _turn_ends(prints: tuple[_Print, ...], pattern: re.Pattern[str]) -> tuple[str, ...]:
-    """After each print of a message's content: the first marker that reads like an end, else the first."""
-    found: dict[str, None] = {}
-    for index, step in enumerate(prints):
-        if not step.content:
-            continue
-        following: list[str] = []
-        for later in prints[index + 1 :]:
-            if later.content and following:
-                break
-            following += [later.variable] if later.variable else pattern.findall(later.literal)
-            if any(_reads_like_an_end(text) for text in following):
-                break
-        ends = [text for text in following if _reads_like_an_end(text)] or following[:1]
-        found.update(dict.fromkeys(ends[:1]))
-    return tuple(text for text in found if text not in ROLE_VARIABLES or text == "eos_token")
+def _turn_ends(tree: object, markers: re.Pattern[str]) -> tuple[str, ...]:
+    """What follows an assistant's text: as the last message, else (where nothing does) in between.
+
+    Templates that leave the last message open, for the model to continue it, close only those before it.
+    """
+    from tokaudit.formats import template_steps as steps
+
+    for last in (True, False):
+        ends = _Ends(markers).after_content(steps.conversation(tree, last=last))
+        if ends:
+            return ends
+    return ()
 
 
-def _reads_like_an_end(text: str) -> bool:
-    return text == "eos_token" or bool(_ENDS.search(text) and not _NO_END.search(text))
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Where a conversation can be: before the message's text, and (``after``) past it.
+
+    ``after`` holds what may have been printed since the text, None where it was not printed yet.
+    """
+
+    before: bool
+    after: tuple[str, ...] | None
+
+    def print(self, marker: str) -> _Path:
+        if self.after is None or marker in self.after:
+            return self
+        return _Path(self.before, (*self.after, marker))
+
+    def join(self, other: _Path) -> _Path:
+        if self.after is None or other.after is None:
+            after = other.after if self.after is None else self.after
+        else:
+            after = tuple(dict.fromkeys(self.after + other.after))
+        return _Path(self.before or other.before, after)
 
 
-def _prints(source: str, at: Location) -> Iterator[_Print]:
-    from jinja2 import Environment, TemplateSyntaxError
-
-    try:
-        stream = list(Environment().lex(source))
-    except TemplateSyntaxError as error:
-        raise FactMissing(f"{at} is no Jinja template: {error.message} (line {error.lineno})") from None
-    inside: list[tuple[str, str]] | None = None
-    for _, kind, value in stream:
-        if kind in ("variable_begin", "block_begin"):
-            inside = []
-        elif kind in ("variable_end", "block_end"):
-            yield from _expression_prints(inside or [], block=kind == "block_end")
-            inside = None
-        elif inside is not None:
-            if kind != "whitespace":
-                inside.append((kind, value))
-        elif kind == "data":
-            yield _Print(literal=value)
+_NOWHERE = _Path(False, None)
+_PRINTED = _Path(False, ())
 
 
-def _expression_prints(tokens: list[tuple[str, str]], *, block: bool) -> Iterator[_Print]:
-    """What ``{{ tokens }}`` prints; of blocks only the value of ``{% set name = value %}`` counts."""
-    if block:
-        values = [value for _, value in tokens]
-        if not values or values[0] != "set" or "=" not in values:
-            return
-        tokens = tokens[values.index("=") + 1 :]
-    calls: list[bool] = []  # for each open bracket: whether it holds a call's arguments
-    for index, (kind, value) in enumerate(tokens):
-        before = tokens[index - 1] if index else ("", "")
-        after = tokens[index + 1] if index + 1 < len(tokens) else ("", "")
-        if kind == "operator" and value in "([{":
-            calls.append(value == "(" and (before[0] == "name" or before[1] in (")", "]")))
-        elif kind == "operator" and value in ")]}":
-            if calls:
-                calls.pop()
-        elif kind == "string":
-            text = _unquoted(value)
-            if before[1] == "[" and after[1] == "]":
-                if text == "content":
-                    yield _Print(content=True)
-            elif not any(calls) and not _compared(before, after):
-                yield _Print(literal=text)
-        elif kind == "name" and value in ROLE_VARIABLES:
-            if not any(calls):
-                yield _Print(variable=value)
-        elif kind == "name" and "content" in value:
-            yield _Print(content=True)
+class _Ends:
+    """Follows the steps of a template to what is printed after an assistant's text."""
 
+    def __init__(self, markers: re.Pattern[str]) -> None:
+        self._markers = markers
+        self._in_turns: dict[str, None] = {}
+        self._visits = 0
 
-def _compared(before: tuple[str, str], after: tuple[str, str]) -> bool:
-    operators = {"==", "!=", "in", "<", ">", "<=", ">="}
-    return before[1] in operators or after[1] in operators
+    def after_content(self, steps: Steps) -> tuple[str, ...]:
+        """The markers and role variables within the turn; where it has none, those after the last turn."""
+        path, _ = self._follow(steps, _Path(True, None))
+        return tuple(self._in_turns) or path.after or ()
 
+    def _follow(self, steps: Steps, path: _Path) -> tuple[_Path, _Path]:
+        """The path after the steps, and the one that leaves the loop around them."""
+        from tokaudit.formats.template_steps import Content, Either, Fail, Leave, Loop, TemplateProblem, Text
 
-def _unquoted(literal: str) -> str:
-    """The text of a Jinja string token, escapes as Jinja reads them."""
-    body = literal[1:-1]
-    if "\\" not in body:
-        return body
-    try:
-        return body.encode("ascii", "backslashreplace").decode("unicode-escape")
-    except UnicodeDecodeError:
-        return body
+        left = _NOWHERE
+        for step in steps:
+            self._visits += 1
+            if self._visits > MOST_VISITS:
+                raise TemplateProblem("there is too much in it to follow")
+            match step:
+                case Text(text=text):
+                    for marker in self._markers.findall(text):
+                        path = path.print(marker)
+                case Content():
+                    path = _PRINTED if path != _NOWHERE else path
+                case Fail():
+                    path = _NOWHERE
+                case Leave():
+                    left, path = left.join(path), _NOWHERE
+                case Either(branches=branches):
+                    joined = _NOWHERE
+                    for branch in branches:
+                        there, gone = self._follow(branch, path)
+                        joined, left = joined.join(there), left.join(gone)
+                    path = joined
+                case Loop(steps=body, turn=turn):
+                    path = self._loop(body, path, turn=turn)
+                case _:
+                    path = path.print(step.name) if step.name != "bos_token" else path
+        return path, left
+
+    def _loop(self, body: Steps, path: _Path, *, turn: bool) -> _Path:
+        there, gone = self._follow(body, _Path(True, None) if turn else path)
+        past = there.join(gone)
+        if not turn:
+            return past
+        self._in_turns.update(dict.fromkeys(past.after or ()))
+        return path if past.after is None else past
