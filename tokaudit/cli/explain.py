@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from tokaudit.reporters import View
+    from tokaudit.rule import Rule
 
 
 def _rule_names(incomplete: str) -> list[tuple[str, str]]:
@@ -37,8 +39,6 @@ def explain(
       tokaudit explain TA101
       tokaudit explain token-id-out-of-range
     """
-    import inspect
-
     from tokaudit.cli import streams
     from tokaudit.errors import UsageError
     from tokaudit.rule import all_rules, find_rule
@@ -51,30 +51,44 @@ def explain(
         )
         hint = f"did you mean {_as_written(guess)}?" if guess else "`tokaudit rules` lists them"
         raise UsageError(f"no rule is called {rule!r}", hint=hint)
-    heading = f"# {found.code} {found.slug}\n\n{found.severity.word}, {found.area()}\n\n"
-    page = heading + (inspect.getdoc(found) or "") + "\n"
     view = streams.view()
-    return Outcome(_rendered(page, view) if view.colour else page)
+    return Outcome(_painted(found, view) if view.colour else _page(found))
 
 
 def _as_written(name: str) -> str:
     return name.upper() if name.startswith("ta") and name[2:].isdigit() else name
 
 
-def _rendered(page: str, view: View) -> str:
-    """The page, which is Markdown, for a terminal."""
+def _page(rule: type[Rule]) -> str:
+    """The page as it is written: Markdown."""
+    return f"# {rule.code} {rule.slug}\n\n{_about(rule)}\n\n{inspect.getdoc(rule)}\n"
+
+
+def _about(rule: type[Rule]) -> str:
+    return f"{rule.severity.word}, {rule.area()}"
+
+
+def _painted(rule: type[Rule], view: View) -> str:
+    """The page for a terminal."""
     import io
 
     from rich.console import Console
     from rich.markdown import Markdown
+    from rich.text import Text
+    from rich.theme import Theme
+
+    from tokaudit.reporters._page import COLOURS, WIDEST
 
     canvas = io.StringIO()
+    theme = Theme({"markdown.h2": "bold", "markdown.code": "cyan", "markdown.code_block": "cyan"})
+    width = min(view.width, WIDEST)
     console = Console(
-        file=canvas,
-        force_terminal=True,
-        color_system="standard",
-        width=min(view.width, 100),
-        _environ={},
+        file=canvas, force_terminal=True, color_system="standard", width=width, theme=theme, _environ={}
     )
-    console.print(Markdown(page))
+    colour = COLOURS[rule.severity]
+    console.print(
+        Text.assemble((rule.code, f"bold {colour}"), (f" {rule.slug}", colour), f"  {_about(rule)}")
+    )
+    console.print()
+    console.print(Markdown(inspect.getdoc(rule) or ""))
     return canvas.getvalue()

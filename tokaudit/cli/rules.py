@@ -45,12 +45,9 @@ def _table() -> str:
             page.put(
                 (f"  {rule.code} ", "bold"),
                 (f"{rule.slug:<{widest}} ", ""),
-                (f" {rule.severity.word:<7}", COLOURS[rule.severity]),
-                text=rule.summary(),
-                style="dim",
-                column=widest + 20,
-                hang=8,
+                (f" {rule.severity.word}", COLOURS[rule.severity]),
             )
+            page.put(text=rule.summary(), style="dim", column=8)
     return page.render()
 
 
