@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokaudit.contract import Contract, Missing
+from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.rule import Rule
+from tokaudit.rules.tie._outcomes import flag_claims, stored_pair, untied_everywhere
+
+
+class UntiedOutputMissing(Rule):
+    """The configuration says untied, and no output embeddings are stored.
+
+    ## What it finds
+
+    A class that generates, a tie flag that is false (or absent where the family's default is untied),
+    and no output table in the checkpoint. It is a note for checkpoints that pool or embed and only kept
+    the name of a generating class: `modules.json`, a pooling folder or the model card show it. Classes
+    without an output table are not concerned. Where loaders read the flags differently,
+    `tie-depends-on-loader` says what each of them does.
+
+    ## Why it matters
+
+    The loader creates the output table with random values and goes on, with a warning that is easily
+    missed: the model then produces noise. It happens when a tool drops the copy of a tied table and
+    also writes `tie_word_embeddings: false`, or when an embedding model is served as a language model.
+
+    ## How to fix it
+
+    If the model was trained tied, set `tie_word_embeddings` to `true` at the path the finding names.
+    Otherwise save the model again with its output table.
+    """
+
+    code = "TA203"
+    severity = Severity.ERROR
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        embeddings = contract.embeddings
+        if not embeddings.generates or not untied_everywhere(embeddings.tie) or stored_pair(contract):
+            return
+        pools = contract.pools
+        reason = embeddings.output_or.reason if isinstance(embeddings.output_or, Missing) else ""
+        evidence = [Claim(pools, "shows that the model pools")] if pools else []
+        yield self.finding(
+            f"no output embeddings are stored and the configuration says untied ({reason})",
+            [*flag_claims(contract), embeddings.input.says("the only table"), *evidence],
+            why="the model only pools, but serving it as a language model would start with random output"
+            if pools
+            else "loaders create the output embeddings with random values and go on",
+            fix="set `tie_word_embeddings` to true in config.json if the model was trained tied, "
+            "or save it again with its output embeddings",
+            severity=Severity.NOTE if pools else Severity.ERROR,
+        )
