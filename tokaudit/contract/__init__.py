@@ -20,6 +20,7 @@ from tokaudit.contract.checkpoint import (
     Tensor,
     Tie,
     TieReading,
+    pickled_weights,
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
@@ -71,5 +72,6 @@ __all__ = [
     "Vocabulary",
     "Witness",
     "is_placeholder",
+    "pickled_weights",
     "present",
 ]

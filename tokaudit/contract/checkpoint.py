@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tokaudit.contract.facts import Fact, Missing, present
 from tokaudit.findings import Claim, Location
+
+if TYPE_CHECKING:
+    from tokaudit.contract.contract import DuplicateKey
 
 # Bits per element, as the safetensors format defines its dtypes.
 DTYPE_BITS: Mapping[str, int] = {
@@ -75,13 +81,18 @@ class Damage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DamagedFile:
-    """A weights file that could not be read. ``named_by`` is where the index names it, if it does."""
+    """A weights file that could not be read.
+
+    ``named_by`` is where the index (or config.json's ``transformers_weights``) names it, if one does.
+    ``code`` tells the causes of one damage apart: "weights-truncated", "index-path", "path-escape" ...
+    """
 
     file: str
     damage: Damage
     reason: str
     hint: str = ""
     named_by: Location | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,11 @@ class Checkpoint:
 
     ``tensors`` maps each name to the entry that a loader would use (of two shards with one name, the last
     in sorted order). ``layout`` is "single", "sharded" or "loose" (neither: every *.safetensors counts).
-    ``ignored`` are weights files that lie there and are not read: other safetensors, pickles.
+    ``index_or`` is the index that loaders follow; one that they pass over, because they prefer a single
+    file beside it, is ``unused_index``, and the readable shards it names are ``stale``. ``chosen_by`` is
+    config.json's ``transformers_weights``, where it chose the files. ``unreferenced`` are *.safetensors
+    that neither a loader reads nor an index names; adapters and a vendor's original ``consolidated`` files
+    do not count as such.
     """
 
     layout: str
@@ -98,9 +113,12 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     index_or: Index | Missing
     damaged: tuple[DamagedFile, ...] = ()
-    stale: tuple[Shard, ...] = ()  # readable safetensors that loaders pass over, or prefer to the index
-    unreferenced: tuple[str, ...] = ()  # *.safetensors that the index never names
+    stale: tuple[Shard, ...] = ()
+    unreferenced: tuple[str, ...] = ()
     pickles: tuple[str, ...] = ()
+    unused_index: Index | None = None
+    chosen_by: Location | None = None
+    duplicate_keys: tuple[DuplicateKey, ...] = ()  # of the index files
 
     @property
     def index(self) -> Index:
@@ -115,6 +133,29 @@ class Checkpoint:
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
+    @cached_property
+    def repeated(self) -> Mapping[str, tuple[Tensor, ...]]:
+        """Tensors that several shards hold, by name, in the order of loading: the last one wins."""
+        found: dict[str, list[Tensor]] = {}
+        for shard in self.shards:
+            for name, tensor in shard.tensors.items():
+                if self.tensors[name] is not tensor:
+                    found.setdefault(name, []).append(tensor)
+        return {name: (*tensors, self.tensors[name]) for name, tensors in found.items()}
+
+
+_PICKLE = re.compile(
+    r"(pytorch_model|adapter_model|diffusion_pytorch_model).*\.bin|.+\.(pt|pth|ckpt|pkl|pickle)"
+)
+_TRAINING_STATE = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args|sampler).*")
+
+
+def pickled_weights(names: Iterable[str]) -> tuple[str, ...]:
+    """The names under which weights are pickled; the state of a training run is not weights."""
+    return tuple(
+        sorted(name for name in names if _PICKLE.fullmatch(name) and not _TRAINING_STATE.fullmatch(name))
+    )
+
 
 class TableKind(enum.Enum):
     INPUT = "input embeddings"
@@ -127,13 +168,18 @@ class TableKind(enum.Enum):
 class RowCount:
     """How many rows a table should have by its family: an expression over config fields.
 
-    ``value`` is the result, ``terms`` the config fields it was computed from, ``formula`` its wording
-    ("text_config.vocab_size + 8").
+    ``value`` is the result, ``terms`` the stated config fields it was computed from, ``formula`` its wording
+    ("text_config.vocab_size + 8"). ``by_default`` marks one that rests, wholly or in part, on a value the
+    configuration class fills in because the file is silent. The width of a table has the same form.
     """
 
     value: int
     formula: str
     terms: tuple[Fact[int], ...]
+    by_default: bool = False
+
+
+NOT_STATED = Missing("the configuration does not tell")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +278,8 @@ class Embeddings:
     candidates: tuple[Tensor, ...] = ()
     generates: bool = False  # the class has an output table in its family record, and is used for generation
     language_model: bool = True  # False where the class has no input table by design
+    inverted: bool = False
+    tie_partner_or: Table | Missing = field(default_factory=lambda: Missing("the architecture is unknown"))
     expected_input_or: RowCount | Missing = field(
         default_factory=lambda: Missing("the rows that the architecture asks for are not known")
     )
@@ -247,6 +295,10 @@ class Embeddings:
     @property
     def tie(self) -> Tie:
         return present(self.tie_or)
+
+    @property
+    def tie_partner(self) -> Table:
+        return present(self.tie_partner_or)
 
     @property
     def expected_input(self) -> RowCount:
@@ -267,10 +319,12 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """Byte-for-byte comparison of two tables of one shape and dtype.
+    """Byte-for-byte comparison of two tables of one shape.
 
     ``different_rows`` counts them, ``first`` lists the first few, ``max_difference`` is the largest absolute
-    difference among the values of those first rows (None where the dtype has no decoder).
+    difference among the values of those first rows (None where they cannot be decoded). Tables of two
+    dtypes differ in every row, whatever their values: no loader takes them for one; none is listed.
+    ``exhaustive`` is False where the comparison was asked to stop at the first difference.
     """
 
     left: Tensor
@@ -278,6 +332,7 @@ class TableComparison:
     different_rows: int
     first: tuple[int, ...]
     max_difference: float | None
+    exhaustive: bool = True
 
     @property
     def equal(self) -> bool:
