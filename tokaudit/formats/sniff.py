@@ -14,7 +14,7 @@ _UNPACK = "unpack it"
 _MAGIC = (
     (b"PK\x03\x04", "a zip archive, as torch.save writes it", _CONVERT),
     (b"GGUF", "a GGUF file", "give the directory of the model it was converted from"),
-    (b"\x1f\x8b", "a gzip archive", _UNPACK),
+    (b"\x1f\x8b\x08", "a gzip archive", _UNPACK),
     (b"BZh", "a bzip2 archive", _UNPACK),
     (b"\xfd7zXZ\x00", "an xz archive", _UNPACK),
     (b"\x28\xb5\x2f\xfd", "a zstd archive", _UNPACK),
@@ -22,6 +22,11 @@ _MAGIC = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
     (b"\x93NUMPY", "a NumPy array", _CONVERT),
 )
+# The opcodes that a pickle of a dict, a list, an object or torch's magic number begins with.
+_PICKLE = re.compile(rb"\x80[\x02-\x05][}(\]c\x8a\x95]")
+# The first 8 bytes of a safetensors file are a length: they hold a zero byte, so they never pass for text.
+_TEXT = re.compile(rb"(\xef\xbb\xbf)?[\t\r\n -~]{5}")
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,14 @@ def sniff(head: bytes) -> Sniffed | None:
     for magic, words, hint in _MAGIC:
         if head.startswith(magic):
             return Sniffed(words, hint)
-    if re.match(rb"\x80[\x02-\x05][\x00-\xff]", head):
+    if _PICKLE.match(head):
         return Sniffed("a pickle, as torch.save writes it", _CONVERT)
     if head[257:262] == b"ustar":
         return Sniffed("a tar archive", _UNPACK)
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if re.match(rb"<(!doctype html|html|head|body)", text, re.IGNORECASE):
+    if not _TEXT.match(head):
+        return None
+    if re.match(rb"<(!doctype html|html|head|body)", head.lstrip(_BLANKS), re.IGNORECASE):
         return Sniffed("a web page (HTML)", AGAIN)
-    if text.startswith(b"<"):
+    if head.lstrip(_BLANKS).startswith(b"<"):
         return Sniffed("XML, as a server's error message is", AGAIN)
     return None
