@@ -187,10 +187,11 @@ class Table:
     """A tensor with one row (or column, or value) per token id.
 
     ``rows`` and ``hidden`` are read off the shape along ``axis``; for a packed table (``packed`` says how it
-    is packed) ``rows`` is what its own metadata states, or Missing. ``expected`` is the family's row count.
-    ``group`` names the vocabulary it belongs to ("" for the model's own; "decoder" for a second one), so
-    that only tables of one group are compared. ``tensor`` is the stored tensor. ``copy`` marks a table that
-    the class makes one with the input table (an encoder's or decoder's name for ``shared``).
+    is packed) ``rows`` is what its shapes tell, or Missing. ``expected`` is the family's row count and
+    ``expected_hidden`` its width. ``group`` names the vocabulary it is indexed by ("" for the model's own;
+    "decoder" for a second one), so that only tables of one group are compared. ``tensor`` is the stored
+    tensor; of a packed table the one that holds the values. ``copy`` marks a table that the class makes one
+    with the input table (an encoder's or decoder's name for ``shared``).
     """
 
     kind: TableKind
@@ -203,6 +204,7 @@ class Table:
     group: str = ""
     malformed: str = ""
     copy: bool = False
+    expected_hidden: RowCount | Missing = NOT_STATED
 
     @property
     def name(self) -> str:
@@ -263,6 +265,9 @@ class Embeddings:
     ``vocab_sizes`` are the config fields that describe these tables, ``unrelated_sizes`` those that do not
     (a vision tower's). ``expected_input`` is how many rows the configuration gives the input table and those
     that continue it; it is known without the weights.
+    ``inverted`` says that only the output table is stored under a tie: ``input_or`` is Missing then, and
+    the output table tells the rows. ``tie_partner`` is the table whose storage the output table shares
+    under a tie: the input table, or the decoder's where an encoder-decoder pair has two.
     """
 
     architecture: str
@@ -312,9 +317,12 @@ class Embeddings:
 
     @property
     def input_rows(self) -> Fact[int]:
-        """Rows of the input table and of those that continue it, at the input table."""
-        rows = self.input.rows + sum(table.rows for table in self.extra_inputs)
-        return Fact(rows, self.input.at)
+        """Rows of the input table and of those that continue it, at the input table.
+
+        Where only the output table of a tied pair is stored, at that one.
+        """
+        first = self.output if self.inverted else self.input
+        return Fact(first.rows + sum(table.rows for table in self.extra_inputs), first.at)
 
 
 @dataclass(frozen=True, slots=True)
