@@ -217,7 +217,7 @@ def _tokenizer(
         problem = file.problems[0]
     known = {entry.content for table in tables for entry in table.entries}
     known |= {token.content for token in special if token.content}
-    templates = tuple(_templates(tokens, tokenizer_config, known))
+    templates = _templates(tokens, tokenizer_config, known)
     if not tables:
         return Missing("there is no tokenizer that tokaudit can read"), templates, problem
     vocabulary = Vocabulary(
@@ -314,21 +314,19 @@ def _target_table(tokens: _Reader) -> TokenTable | None:
 
 def _templates(
     tokens: _Reader, tokenizer_config: Document | Missing, known: set[str]
-) -> Iterator[ChatTemplate]:
-    sources: list[tuple[str, str, Location]] = []
+) -> tuple[ChatTemplate, ...]:
+    """The chat templates: those in files of their own, or (where there is none) those inside JSON files."""
+    sources: list[chat_template.Source] = []
     for name, file in chat_templates.template_files(tokens.names):
         data = tokens.data(file)
         if isinstance(data, bytes):
             sources.append((name, data.decode("utf-8", "replace"), Location(file)))
-    for document in (tokens.document(chat_templates.PROCESSOR_FILE), tokenizer_config):
-        taken = {name for name, _, _ in sources}
-        sources += [stated for stated in chat_templates.stated_templates(document) if stated[0] not in taken]
-    for name, source, at in sources:
-        template = tokens.attempt(
-            at.file, lambda source=source, name=name, at=at: chat_template.read(source, name, at, known)
-        )  # type: ignore[misc]
-        if isinstance(template, ChatTemplate):
-            yield template
+    if not sources:
+        for document in (tokens.document(chat_templates.PROCESSOR_FILE), tokenizer_config):
+            taken = {name for name, _, _ in sources}
+            stated = chat_templates.stated_templates(document)
+            sources += [source for source in stated if source[0] not in taken]
+    return chat_template.read_all(sources, known)
 
 
 def _loaded(process: TokenizerProcess | Missing, asked: list[str]) -> Loaded | Missing | Fact[str]:

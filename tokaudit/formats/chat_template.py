@@ -6,20 +6,24 @@ A template is never rendered; ``template_steps`` reads what it prints off its sy
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokaudit.contract import ChatTemplate
-from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
 
 if TYPE_CHECKING:
+    from jinja2 import nodes
+
     from tokaudit.formats.template_steps import Steps
 
-# "<|im_end|>", DeepSeek's full-width form, and the plain names that families use for their markers.
+# "<|im_end|>", DeepSeek's full-width form, Gemma 4's one-sided ones ("<|turn>" ... "<turn|>"), and the plain
+# names that families use for their markers.
 CONTROL = re.compile(
     r"<\|[^|<>\s]{1,60}\|>"
+    r"|<\|[a-z_]{2,60}>|<[a-z_]{2,60}\|>"
     r"|<\uff5c[^\uff5c<>\s]{1,60}\uff5c>"
     r"|</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_role|end_of_role|end_of_text)>"
 )
@@ -27,30 +31,47 @@ CONTROL = re.compile(
 # which no template needs to print, end a turn.
 HARMONY = frozenset({"<|start|>", "<|message|>", "<|end|>"})
 HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
+MOST_CHARACTERS = 250_000  # the longest templates in use have some 50,000
 MOST_VISITS = 100_000
 
 
-def read(source: str, name: str, at: Location, known: Iterable[str]) -> ChatTemplate:
-    """Take the facts out of a template. ``known`` are texts of added tokens, which count as control tokens.
+Source = tuple[str, str, Location]  # (name, text, where it stands)
 
-    Raises FactMissing where the template is no Jinja or too large.
+
+def read_all(sources: Iterable[Source], known: Collection[str]) -> tuple[ChatTemplate, ...]:
+    """Take the facts out of each template; together they may have ``MOST_CHARACTERS``.
+
+    ``known`` are texts of added tokens, which count as control tokens. A template about which nothing can be
+    said (no Jinja, too large, nested too deeply) has a ``problem`` and no facts.
     """
+    found: list[ChatTemplate] = []
+    left = MOST_CHARACTERS
+    for name, source, at in sources:
+        left -= len(source)
+        if left < 0:
+            problem = f"the chat templates together have more than {MOST_CHARACTERS:,} characters"
+            found.append(ChatTemplate(name, at, problem=problem))
+        else:
+            found.append(read(source, name, at, known))
+    return tuple(found)
+
+
+def read(source: str, name: str, at: Location, known: Collection[str]) -> ChatTemplate:
+    """Take the facts out of one template, as ``read_all`` does."""
     from tokaudit.formats import template_steps as steps  # Jinja2 is imported only where there is a template
 
     try:
         tree = steps.parse(source)
         prints = tuple(steps.printed(tree))
-        literals = tuple(dict.fromkeys(step.text for step in prints if isinstance(step, steps.Text)))
-        markers = _markers(literals, known)
-        control = tuple(dict.fromkeys(found for text in literals for found in markers.findall(text)))
-        ends = _turn_ends(tree, markers)
     except steps.TemplateProblem as problem:
-        raise FactMissing(f"the chat template at {at} cannot be followed: {problem}") from None
-    except RecursionError:
-        raise FactMissing(f"the chat template at {at} is nested too deeply") from None
+        return ChatTemplate(name, at, problem=f"the {name} chat template cannot be followed: {problem}")
+    literals = tuple(dict.fromkeys(step.text for step in prints if isinstance(step, steps.Text)))
+    markers = _markers(literals, known)
+    control = tuple(dict.fromkeys(found for text in literals for found in markers.findall(text)))
+    ends = _turn_ends(tree, markers)
     return ChatTemplate(
-        name=name,
-        at=at,
+        name,
+        at,
         literals=literals,
         control=control,
         prints=tuple(dict.fromkeys(step.name for step in prints if isinstance(step, steps.Variable))),
@@ -58,13 +79,13 @@ def read(source: str, name: str, at: Location, known: Iterable[str]) -> ChatTemp
     )
 
 
-def _markers(literals: tuple[str, ...], known: Iterable[str]) -> re.Pattern[str]:
+def _markers(literals: tuple[str, ...], known: Collection[str]) -> re.Pattern[str]:
     """Matches the control tokens in what is printed, the longest first as the library's own matcher does.
 
     Added tokens of one character or of blanks are text that happens to be one token, and no markers.
     """
     text = "\0".join(literals)
-    pairs = set(zip(text, text[1:], strict=False))
+    pairs = set(pairwise(text))
     present = [
         token for token in known if len(token.strip()) > 1 and (token[0], token[1]) in pairs and token in text
     ]
@@ -72,17 +93,21 @@ def _markers(literals: tuple[str, ...], known: Iterable[str]) -> re.Pattern[str]
     return re.compile(f"{words}|{CONTROL.pattern}" if words else CONTROL.pattern)
 
 
-def _turn_ends(tree: object, markers: re.Pattern[str]) -> tuple[str, ...]:
+def _turn_ends(tree: nodes.Template, markers: re.Pattern[str]) -> tuple[str, ...]:
     """What follows an assistant's text: as the last message, else (where nothing does) in between.
 
     Templates that leave the last message open, for the model to continue it, close only those before it.
+    Empty where nothing follows, or where the template is too much to follow.
     """
     from tokaudit.formats import template_steps as steps
 
-    for last in (True, False):
-        ends = _Ends(markers).after_content(steps.conversation(tree, last=last))
-        if ends:
-            return ends
+    try:
+        for last in (True, False):
+            ends = _Ends(markers).after_content(steps.conversation(tree, last=last))
+            if ends:
+                return ends
+    except steps.TemplateProblem:
+        pass
     return ()
 
 

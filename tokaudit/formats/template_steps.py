@@ -4,8 +4,8 @@ Two questions are answered. ``printed`` lists every text and role variable that 
 ``conversation`` follows the template through a conversation that ends with an assistant's plain answer, and
 gives what it prints in order; conditions that this does not decide keep both of their branches.
 
-Jinja2 parses (its parser only builds the tree). Hostile templates cost bounded time: their length, their
-nesting and the number of steps are limited.
+Jinja2 parses (its parser only builds the tree). The time grows with the length of the template, and the
+number of steps that are followed is limited.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from jinja2.parser import Parser
 from tokaudit.contract import Role
 
 ROLE_VARIABLES = frozenset(f"{role.value}_token" for role in Role)
-MOST_CHARACTERS = 250_000  # the longest templates in use have some 50,000
 MOST_STEPS = 50_000
 
+TOO_DEEP = "it is nested too deeply"
 # Words for the assistant's role, the usual one first.
 ASSISTANTS = ("assistant", "model", "gpt", "chatbot", "bot", "ai")
 _TRIMS = frozenset({"trim", "string", "safe", "strip", "lstrip", "rstrip"})
@@ -133,8 +133,6 @@ class _Generation(Extension):
 
 def parse(source: str) -> nodes.Template:
     """The syntax tree, with the tags that transformers knows. Raises TemplateProblem."""
-    if len(source) > MOST_CHARACTERS:
-        raise TemplateProblem(f"it has {len(source):,} characters, tokaudit reads at most {MOST_CHARACTERS:,}")
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
@@ -143,14 +141,22 @@ def parse(source: str) -> nodes.Template:
     except TemplateSyntaxError as error:
         raise TemplateProblem(f"Jinja2 does not parse it: {error.message} (line {error.lineno})") from None
     except RecursionError:
-        raise TemplateProblem("it is nested too deeply") from None
+        raise TemplateProblem(TOO_DEEP) from None
 
 
-def printed(tree: nodes.Template) -> Iterator[Text | Variable]:
+def printed(tree: nodes.Template) -> tuple[Text | Variable, ...]:
     """Every literal text and role variable that is printed or given to a variable, in order.
 
     Texts that are only compared, used as a key, or handed to a filter or a method are not printed.
+    Raises TemplateProblem.
     """
+    try:
+        return tuple(_printed(tree))
+    except RecursionError:
+        raise TemplateProblem(TOO_DEEP) from None
+
+
+def _printed(tree: nodes.Template) -> Iterator[Text | Variable]:
     makers = {macro.name for macro in tree.find_all(nodes.Macro)} | {"namespace", "dict"}
     for node in _statements(tree):
         if isinstance(node, nodes.Output):
@@ -199,17 +205,25 @@ def conversation(tree: nodes.Template, *, last: bool) -> Steps:
     Inside the loop over the messages the message is the assistant's; ``last`` says whether it is the last
     one. No generation prompt is asked for. Raises TemplateProblem where there is too much to follow.
     """
-    return _Conversation(tree, last=last).steps()
+    try:
+        return _Conversation(tree, last=last).steps()
+    except RecursionError:
+        raise TemplateProblem(TOO_DEEP) from None
 
 
 def _asks_role(loop: nodes.For) -> bool:
     """Whether the loop's variable is asked for its role: it is a message then."""
     if not isinstance(loop.target, nodes.Name):
         return False
-    name = loop.target.name
+    members: list[nodes.Getattr | nodes.Getitem] = [
+        *loop.find_all(nodes.Getattr),
+        *loop.find_all(nodes.Getitem),
+    ]
     return any(
-        isinstance(node.node, nodes.Name) and node.node.name == name and _key(node) in ("role", "from")
-        for node in loop.find_all((nodes.Getattr, nodes.Getitem))
+        isinstance(member.node, nodes.Name)
+        and member.node.name == loop.target.name
+        and _key(member) in ("role", "from")
+        for member in members
     )
 
 
@@ -280,7 +294,7 @@ class _Conversation:
         return ()
 
     def _if(self, node: nodes.If, names: _Names) -> Steps:
-        tests: list[tuple[nodes.Expr | None, list[nodes.Node]]] = [(node.test, node.body)]
+        tests: list[tuple[nodes.Node | None, list[nodes.Node]]] = [(node.test, node.body)]
         tests += [(other.test, other.body) for other in node.elif_]
         tests.append((None, node.else_))
         branches: list[Steps] = []
@@ -306,13 +320,13 @@ class _Conversation:
             names[name] = values[0] if same else self._either(values)
 
     def _either(self, values: list[_Value]) -> _Value:
-        return _Value(prints=(Either(tuple(value.prints for value in values)),))
+        marks = {value.known for value in values if isinstance(value.known, _Mark)}
+        alike = len(marks) == 1 and all(isinstance(value.known, _Mark) for value in values)
+        return _Value(marks.pop() if alike else _Mark.UNKNOWN, (Either(tuple(v.prints for v in values)),))
 
     def _for(self, node: nodes.For, names: _Names) -> Steps:
         iterated = self._value(node.iter, names)
-        turn = not self._in_turn and (
-            iterated.known in (_Mark.MESSAGES, _Mark.INDEXES) or _asks_role(node)
-        )
+        turn = not self._in_turn and (iterated.known in (_Mark.MESSAGES, _Mark.INDEXES) or _asks_role(node))
         if iterated.truth is False and not turn:
             return self._block(node.else_, names)
         inner = dict(names)
@@ -333,7 +347,7 @@ class _Conversation:
         """What the loop's variable holds."""
         if turn:
             return _Value(_Mark.INDEX if iterated.known is _Mark.INDEXES else _Mark.MESSAGE)
-        return _Value(_Mark.PART) if iterated.known is _Mark.CONTENT else _UNKNOWN
+        return _Value(_Mark.PART, (Content(),)) if iterated.known is _Mark.CONTENT else _UNKNOWN
 
     # Expressions
 
@@ -369,8 +383,7 @@ class _Conversation:
             case nodes.Getitem(node=inner, arg=nodes.Slice()):
                 return self._value(inner, names)
             case nodes.Getitem(node=inner):
-                key = self._value(node.arg, names).known
-                return self._member(self._value(inner, names), key)
+                return self._member(self._value(inner, names), self._value(node.arg, names).known)
             case nodes.Call():
                 return self._call(node, names)
             case nodes.List(items=items) | nodes.Tuple(items=items):
@@ -390,7 +403,7 @@ class _Conversation:
 
     def _choice(self, node: nodes.CondExpr, names: _Names) -> _Value:
         truth = self._value(node.test, names).truth
-        chosen = [node.expr1] if truth is not False else []
+        chosen: list[nodes.Expr | None] = [node.expr1] if truth is not False else []
         chosen += [node.expr2] if truth is not True else []
         values = [_UNDEFINED if branch is None else self._value(branch, names) for branch in chosen]
         return values[0] if len(values) == 1 else self._either(values)
@@ -407,7 +420,7 @@ class _Conversation:
         return self._either([left, right])
 
     def _filtered(self, value: _Value, name: str) -> _Value:
-        if name in _TRIMS or value.known is _Mark.MESSAGES and name in ("list", "reverse"):
+        if name in _TRIMS or (value.known is _Mark.MESSAGES and name in ("list", "reverse")):
             return value
         if name in ("default", "d"):
             return _Value(prints=value.prints) if value.truth is None else value
@@ -474,7 +487,10 @@ class _Conversation:
         return _UNKNOWN
 
     def _macro(self, macro: nodes.Macro, node: nodes.Call, names: _Names) -> _Value:
-        """What a macro prints with these arguments; a macro inside itself prints nothing."""
+        """What a macro prints with these arguments; a macro inside itself prints nothing.
+
+        One that is given the content and collects it where it cannot be followed still prints it.
+        """
         if macro.name in self._open:
             return _UNKNOWN
         inner = {**_START, **{argument.name: _UNDEFINED for argument in macro.args}}
@@ -485,10 +501,22 @@ class _Conversation:
             inner[argument.name] = self._value(value, names)
         for keyword in node.kwargs:
             inner[keyword.key] = self._value(keyword.value, names)
+        given = any(inner[argument.name].known is _Mark.CONTENT for argument in macro.args)
         self._open.append(macro.name)
         prints = self._block(macro.body, inner)
         self._open.pop()
+        if given and not self._holds_content(prints):
+            prints = (*prints, Content())
         return _Value(prints=prints)
+
+    def _holds_content(self, steps: Steps) -> bool:
+        self._spend(len(steps))
+        for step in steps:
+            inner = step.branches if isinstance(step, Either) else ()
+            inner = (step.steps,) if isinstance(step, Loop) else inner
+            if isinstance(step, Content) or any(map(self._holds_content, inner)):
+                return True
+        return False
 
 
 def _compared(left: object, operator: str, right: object) -> object:
