@@ -45,8 +45,8 @@ class Stray:
 def row_limit(contract: Contract) -> RowLimit:
     """The rows that ids may address: counted in the weights, or what config.json asks for without them."""
     embeddings = contract.embeddings
-    table = embeddings.input_or
-    if isinstance(table, Table) and isinstance(table.rows_or, int) and not table.malformed:
+    table = embeddings.output_or if embeddings.inverted else embeddings.input_or
+    if isinstance(table, Table) and isinstance(table.rows_or, int):
         rows = embeddings.input_rows
         parts = " and those that continue it" if embeddings.extra_inputs else ""
         return RowLimit(

@@ -43,7 +43,6 @@ class VocabSizeMismatch(Rule):
 
     def _mismatch(self, embeddings: Embeddings, table: Table, expected: RowCount) -> Finding:
         field = expected.terms[0]
-        right = field.value + table.rows - expected.value
         wrong = [fact for fact in embeddings.vocab_sizes if fact.at != field.at and fact.value == field.value]
         paths = " and ".join(fact.at.pointer.removeprefix("/").replace("/", ".") for fact in (field, *wrong))
         designed = "" if expected.value == field.value else f", which asks for {expected.value}"
@@ -56,10 +55,17 @@ class VocabSizeMismatch(Rule):
                 *(Claim(term.at, str(term.value)) for term in expected.terms[1:]),
             ],
             why="loaders build the table from the configuration and refuse the stored one, or keep it random",
-            fix=f"set {paths} to {right} in {field.at.file}; "
+            fix=f"{_correction(table, expected, paths)} in {field.at.file}; "
             f"or, if rows were lost, `tokaudit resize SRC DST --rows {expected.value}`",
             subject=table.name,
         )
+
+
+def _correction(table: Table, expected: RowCount, paths: str) -> str:
+    """The value that makes the configuration ask for the rows that are there."""
+    if " * " in expected.formula:
+        return f"correct {paths}: {expected.formula} must be {table.rows}"
+    return f"set {paths} to {expected.terms[0].value + table.rows - expected.value}"
 
 
 def _with_fields_of_their_own(embeddings: Embeddings) -> Iterator[Table]:

@@ -33,9 +33,8 @@ def untied_everywhere(tie: Tie) -> bool:
 
 
 def stored_pair(contract: Contract) -> tuple[tuple[Table, Table], ...]:
-    """The input and the output table where both are stored, or nothing."""
-    source = contract.embeddings.input
-    return tuple((source, output) for output in stored_output(contract))
+    """The output table and the one whose storage it shares under a tie, where both are stored."""
+    return tuple((contract.embeddings.tie_partner, output) for output in stored_output(contract))
 
 
 def outcomes(contract: Contract) -> tuple[tuple[TieReading, Outcome], ...]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, Missing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.tie._outcomes import flag_claims, stored_pair, untied_everywhere
+from tokaudit.rules.rows._tables import stored_output
+from tokaudit.rules.tie._outcomes import flag_claims, untied_everywhere
 
 
 class UntiedOutputMissing(Rule):
@@ -36,7 +37,7 @@ class UntiedOutputMissing(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         embeddings = contract.embeddings
-        if not embeddings.generates or not untied_everywhere(embeddings.tie) or stored_pair(contract):
+        if not embeddings.generates or not untied_everywhere(embeddings.tie) or stored_output(contract):
             return
         pools = contract.pools
         reason = embeddings.output_or.reason if isinstance(embeddings.output_or, Missing) else ""
