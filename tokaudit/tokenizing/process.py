@@ -123,7 +123,7 @@ def start(document: int | HasFileno, *, limits: Limits | None = None) -> Tokeniz
             "no-process",
             "tokenizer.json",
             f"no process can be started to load it: {error.strerror}",
-            hint="it runs the tokenizers library apart; see whether the limit on processes or memory is reached",
+            hint="the tokenizers library runs apart: is the limit on processes or memory reached?",
         ) from error
     return TokenizerProcess(process, lifeline, limits)
 

@@ -22,6 +22,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from typing import TypeVar
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 import tokenizers
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 
 T = TypeVar("T")
 
@@ -40,9 +41,7 @@ TEXTS_AT_ONCE = 4096  # bounds the memory that the encodings of a whole vocabula
 TEXTS_IN_ONE = 50
 LONGEST_TEXT = 4096  # characters; a longer token is left out, it would be tried in twenty texts
 BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-UNKNOWN_TEXT = (
-    "\U0010fffd"  # the last private character: in no vocabulary, so it encodes to the unknown token
-)
+UNKNOWN_TEXT = "\U0010fffd"  # a private character: in no vocabulary, so it encodes to the unknown token
 
 # Pre-tokenizers split where the kind of character changes: a token in the middle of a word needs a neighbour
 # of its own kind. Lower case, letters without case (CJK), digits, punctuation, symbols.
@@ -56,13 +55,13 @@ def main() -> None:
     os.dup2(2, 1)  # what the library might print must not look like an answer
     die_with_parent(lifeline)
     confine(memory, cpu)
-    requests = open(0, "rb")
     session = Session(document)
     respond(answers, session.load)
-    while header := requests.read(LENGTH_BYTES):
-        request = json.loads(requests.read(int.from_bytes(header, "big")))
-        attachment = requests.read(request.get("attached", 0))
-        respond(answers, lambda: session.answer(request, attachment))  # noqa: B023 (called at once)
+    with open(0, "rb") as requests:
+        while header := requests.read(LENGTH_BYTES):
+            request = json.loads(requests.read(int.from_bytes(header, "big")))
+            attachment = requests.read(request.get("attached", 0))
+            respond(answers, partial(session.answer, request, attachment))
 
 
 def die_with_parent(lifeline: int) -> None:
@@ -82,13 +81,15 @@ def die_with_parent(lifeline: int) -> None:
 
 
 def confine(memory: int, cpu: int) -> None:
-    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: cpu}
+    # The hard limit on processor time kills without a reason; the soft one, a second earlier, says which.
+    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_CPU, cpu, cpu + 1)]
     if memory:
-        limits[resource.RLIMIT_AS] = memory
-    for which, most in limits.items():
-        hard = resource.getrlimit(which)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (most, most))
+        limits.append((resource.RLIMIT_AS, memory, memory))
+    for which, soft, hard in limits:
+        ceiling = resource.getrlimit(which)[1]
+        if ceiling != resource.RLIM_INFINITY:
+            soft, hard = min(soft, ceiling), min(hard, ceiling)
+        resource.setrlimit(which, (soft, hard))
 
 
 def respond(answers: int, act: Callable[[], object]) -> None:
@@ -185,16 +186,12 @@ def encode(tokenizer: Tokenizer, texts: list[str], *, special: bool = False) -> 
     """The ids of each text, None for a text that the library refuses (as WordLevel does without "unk")."""
     try:
         return [found.ids for found in tokenizer.encode_batch_fast(texts, add_special_tokens=special)]
+    except MemoryError:
+        raise
     except Exception:
-        return [encode_one(tokenizer, text, special) for text in texts]
-
-
-def encode_one(tokenizer: Tokenizer, text: str, special: bool) -> list[int] | None:
-    try:
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
-    except Exception:
-        return None
-    return ids
+        if len(texts) == 1:
+            return [None]
+        return [ids for text in texts for ids in encode(tokenizer, [text], special=special)]
 
 
 def unreachable(tokenizer: Tokenizer, added: Iterable[str]) -> list[int]:
@@ -234,6 +231,8 @@ def own_texts(tokenizer: Tokenizer, added: set[str]) -> dict[int, str]:
     }
     prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
     suffix = getattr(tokenizer.model, "end_of_word_suffix", None) or ""
+    if tokenizer.decoder is None and "ByteLevel" in f"{tokenizer.pre_tokenizer}{tokenizer.normalizer}":
+        tokenizer.decoder = decoders.ByteLevel()
     texts: dict[int, str] = {}
     for batch in batches(contents):
         decoded = tokenizer.decode_batch([[id] for id in batch], skip_special_tokens=False)
