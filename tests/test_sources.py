@@ -71,16 +71,24 @@ def test_a_sparse_file_of_gigabytes_is_refused_without_reading_it(model: Path) -
 
 @pytest.mark.parametrize("after", [b"0123456789more", b"012"])
 def test_a_file_that_changes_while_it_is_read_is_refused(model: Path, after: bytes) -> None:
-    with pytest.raises(Unreadable) as caught, open_source(model).open("config.json") as file:
-        (model / "config.json").write_bytes(after)
-        file.read(0, 10)
+    def write_and_read() -> None:
+        with open_source(model).open("config.json") as file:
+            (model / "config.json").write_bytes(after)
+            file.read(0, 10)
+
+    with pytest.raises(Unreadable) as caught:
+        write_and_read()
     assert caught.value.code == "changed-while-read"
 
 
 def test_an_error_inside_the_block_is_not_replaced_by_the_check_on_leaving(model: Path) -> None:
-    with pytest.raises(KeyError), open_source(model).open("config.json"):
-        (model / "config.json").write_bytes(b"")
-        raise KeyError
+    def write_and_fail() -> None:
+        with open_source(model).open("config.json"):
+            (model / "config.json").write_bytes(b"")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_and_fail()
 
 
 def test_names_are_those_of_the_top_and_of_the_known_sub_folders(model: Path) -> None:
@@ -242,12 +250,12 @@ def test_a_file_or_directory_without_read_permission_is_refused(
         raise PermissionError(errno.EACCES, "Permission denied")  # root, as in CI, is never denied
 
     source = open_source(model)
-    with monkeypatch.context() as patch, pytest.raises(Unreadable) as caught:
-        patch.setattr(os, "open", deny)
+    monkeypatch.setattr(os, "open", deny)
+    with pytest.raises(Unreadable) as caught:
         source.open("config.json")
     assert caught.value.code == "permission"
-    with monkeypatch.context() as patch, pytest.raises(Unreadable) as caught:
-        patch.setattr(os, "scandir", deny)
+    monkeypatch.setattr(os, "scandir", deny)
+    with pytest.raises(Unreadable) as caught:
         open_source(model)
     assert caught.value.code == "permission"
 

@@ -39,6 +39,8 @@ _CHOICE = Location("config.json").child("transformers_weights")
 _ADAPTER = re.compile(r"adapter(_model)?\b.*")
 _ORIGINAL = re.compile(r"consolidated\b.*")  # the vendor's own layout, beside the converted one
 _NO_INDEX = Missing(f"there is no {INDEX}")
+_PASSED_OVER = Missing("loaders read another file and not the index")
+_FETCH = "download the file again, or save the model again"
 _LONGEST_NAME = 255  # the limit of every common file system, per folder
 
 
@@ -135,7 +137,7 @@ class _Loader:
             layout=layout,
             shards=shards,
             tensors=tensors,
-            index_or=used.index if used else _NO_INDEX,
+            index_or=used.index if used else _PASSED_OVER if unused else _NO_INDEX,
             damaged=tuple(file for file in read if isinstance(file, DamagedFile)),
             stale=tuple(self._readable(stale)),
             unreferenced=tuple(self._unreferenced({*files, *stale})),
@@ -198,9 +200,6 @@ class _Loader:
                 at = Location(file).child("weight_map", tensor).pointer
                 raise _malformed(file, f"expected a file name at {at}, found {json_value(shard)}")
         return _ReadIndex(Index(file, weight_map, _total_size(file, document)), parsed.duplicates)
-
-
-_FETCH = "download the file again, or save the model again"
 
 
 def _total_size(file: str, document: Mapping[str, object]) -> Fact[object] | Missing:

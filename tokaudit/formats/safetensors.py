@@ -2,8 +2,9 @@
 
 Format: 8 bytes of length (little endian, unsigned), that many bytes of JSON, then the tensors' bytes. The
 checks are those of the `safetensors` library 0.8 (its README and src/tensor.rs): whatever passes here loads
-there. A few headers that it lets through are refused: keys that stand twice (it keeps the last; its own
-specification forbids them), JSON past the limits of ``strict_json``, and entries that are no objects.
+there (but for ``-0``, which no writer writes). A few headers that it lets through are refused: keys that
+stand twice (it keeps the last; its own specification forbids them), JSON past the limits of ``strict_json``,
+and entries that are no objects.
 """
 
 from __future__ import annotations
