@@ -1,9 +1,30 @@
 """Growing a vocabulary: plan.py says what will be done, write.py does it, run.py proves it.
 
-Only this package (and values/ and training/) imports torch.
+    >>> from tokaudit.resize import NewToken, Request, plan_resize, resize
+    >>> request = Request(tokens=(NewToken("<|tool|>", special=True),))
+    >>> plan_resize("model", request).rows_after
+    320
+    >>> result = resize("model", "grown", request)
+
+Planning needs no torch; it is imported with `resize`.
 """
 
-from tokaudit.resize.plan import NewToken, Plan, Refused, Request
-from tokaudit.resize.run import Result, plan_resize, resize
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tokaudit.resize.plan import NewToken, Plan, Refused, Request
+    from tokaudit.resize.prepare import plan_resize
+    from tokaudit.resize.run import Result, resize
 
 __all__ = ["NewToken", "Plan", "Refused", "Request", "Result", "plan_resize", "resize"]
+
+_HOME = {"Result": "run", "resize": "run", "plan_resize": "prepare"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'plan')}"), name)

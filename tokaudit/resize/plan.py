@@ -27,6 +27,18 @@ from tokaudit.tokenizing.renumber import effective_ids
 
 LARGEST_ROWS = 2**31 - 1  # ids are 32-bit signed integers in the kernels that look them up
 
+# The initialisers by name; initialisers.py has their formulas.
+METHODS = (
+    "mean-of-subwords",
+    "mean",
+    "subword-mean-rescaled",
+    "weighted-subwords",
+    "normal",
+    "zeros",
+    "copy",
+    "description",
+)
+
 # Errors of the source that a resize mends: rows that are too few, and vocab_size fields that disagree with
 # tables which agree among themselves.
 CURED = frozenset({"TA101", "TA103", "TA104", "TA301", "TA313", "TA412"})

@@ -1,4 +1,4 @@
-"""`plan_resize` and `resize`: load, plan, write beside the destination, prove, and only then publish."""
+"""`resize`: plan, write beside the destination, prove, and only then publish."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tokaudit import audit
 from tokaudit.atomic import file_mode, new_directory
-from tokaudit.contract import AddedToken, Contract, Missing, Options, TableKind
-from tokaudit.errors import FactMissing, UsageError
+from tokaudit.contract import Contract, Missing, TableKind
+from tokaudit.errors import UsageError
 from tokaudit.findings import Severity
 from tokaudit.formats import limits
 from tokaudit.formats.checkpoint import read_checkpoint
@@ -22,18 +22,15 @@ from tokaudit.report import Report
 from tokaudit.resize.carry import Carried, LeftBehind, survey
 from tokaudit.resize.manifest import FILE as MANIFEST
 from tokaudit.resize.manifest import Neighbour, WrittenRow, digest, manifest, nearest
-from tokaudit.resize.pieces import decompose
 from tokaudit.resize.plan import (
     FileEdit,
     Plan,
     Refused,
     Request,
     TensorEdit,
-    make_plan,
     tokenizer_files,
-    tokens_of_target,
-    tokens_to_add,
 )
+from tokaudit.resize.prepare import Prepared, prepare
 from tokaudit.resize.write import (
     Progress,
     RowValues,
@@ -66,46 +63,6 @@ class Result:
     left_behind: tuple[LeftBehind, ...]
 
 
-def plan_resize(
-    source: str | os.PathLike[str],
-    request: Request,
-    *,
-    to_tokenizer: str | os.PathLike[str] | None = None,
-) -> Plan:
-    """What ``resize`` would do; nothing is written. Raises Refused, UsageError and Unreadable."""
-    return _prepare(source, request, to_tokenizer).plan
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    contract: Contract
-    target: Contract | None
-    plan: Plan
-
-
-def _prepare(
-    source: str | os.PathLike[str],
-    request: Request,
-    to_tokenizer: str | os.PathLike[str] | None,
-) -> _Prepared:
-    if to_tokenizer is not None and (request.tokens or request.roles):
-        raise UsageError("--to-tokenizer brings its own tokens", hint="give it without --add-token")
-    contract = load(source, options=Options())
-    report = audit.run(contract)
-    target = None if to_tokenizer is None else load(to_tokenizer, options=Options(read_weights=False))
-    try:
-        if target is not None:
-            added: Sequence[AddedToken] = tokens_of_target(contract, target)
-        elif request.tokens or request.roles:
-            added = tokens_to_add(contract, request)
-        else:
-            added = ()
-        pieces = decompose(source, contract, request, added)
-        return _Prepared(contract, target, make_plan(contract, report, request, added, pieces, target))
-    except FactMissing as missing:
-        raise Refused(f"the resize cannot be planned: {missing.reason}") from None
-
-
 def resize(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
@@ -121,7 +78,7 @@ def resize(
     """
     target = Path(os.path.abspath(destination))
     _refuse_nesting(Path(source), target)
-    prepared = _prepare(source, request, to_tokenizer)
+    prepared = prepare(source, request, to_tokenizer)
     here = open_source(source)
     assert isinstance(here, LocalDirectory)
     with new_directory(target) as building:
@@ -146,7 +103,7 @@ class _Writing:
     def __init__(
         self,
         source: LocalDirectory,
-        prepared: _Prepared,
+        prepared: Prepared,
         request: Request,
         building: Path,
         progress: Progress,
