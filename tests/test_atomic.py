@@ -1,0 +1,100 @@
+"""What the atomic writer makes is complete under its name, or not there at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokaudit.atomic import CannotWrite, abandoned, new_directory, new_file
+
+
+def test_a_directory_appears_when_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with new_directory(target) as building:
+        (building / "a").write_text("1")
+        assert not target.exists()
+    assert (target / "a").read_text() == "1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), new_directory(tmp_path / "out") as building:
+        (building / "a").write_text("1")
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "empty directory", "dangling link"])
+def test_nothing_is_written_over(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out"
+    if kind == "file":
+        target.write_text("x")
+    elif kind == "dangling link":
+        target.symlink_to("nowhere")
+    else:
+        target.mkdir()
+        if kind == "directory":
+            (target / "x").write_text("x")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(CannotWrite, match="exists already"), new_directory(target):
+        pass
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_directory_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(CannotWrite, match="exists already"), new_directory(target) as building:
+        (building / "a").write_text("1")
+        target.mkdir()
+    assert list(target.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_missing_parent_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotWrite, match="does not exist"), new_directory(tmp_path / "a" / "out"):
+        pass
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o077, 0o700)])
+def test_modes_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with new_directory(tmp_path / "out"):
+            pass
+        with new_file(tmp_path / "report") as path:
+            path.write_text("x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == mode & 0o666
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    target.write_text("old")
+    with pytest.raises(ZeroDivisionError), new_file(target) as path:
+        path.write_text("half")
+        raise ZeroDivisionError
+    assert target.read_text() == "old"
+    with new_file(target) as path:
+        path.write_text("new")
+    assert target.read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_what_a_killed_run_left_is_recognised(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from tokaudit.atomic import new_directory\n"
+        "with new_directory(Path(sys.argv[1])):\n    os.kill(os.getpid(), 9)"
+    )
+    root = Path(__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "out")], cwd=root, check=False)
+    (left,) = abandoned(tmp_path / "out")
+    assert left.name.startswith(".out.tokaudit-")
+    with new_directory(tmp_path / "out"):
+        assert abandoned(tmp_path / "out") == (left,)  # the running one holds its lock
