@@ -227,7 +227,7 @@ class TokenizerProcess:
                 stream.close()
 
     def _encodings(
-        self, how: str, texts: Iterable[str], document: bytes = b""
+        self, how: str, texts: Iterable[str], document: bytes | None = None
     ) -> Mapping[str, tuple[int, ...]]:
         asked = list(dict.fromkeys(texts))
 
@@ -237,7 +237,8 @@ class TokenizerProcess:
             pairs = zip(asked, answer, strict=True)
             return {text: _ids(found) for text, found in pairs if found is not None}
 
-        return self._question({how: asked, "attached": len(document)}, read, document)
+        rebuild = {} if document is None else {"rebuild": len(document)}
+        return self._question({how: asked, **rebuild}, read, document or b"")
 
     def _question(
         self, request: Mapping[str, object], read: Callable[[object], T], attachment: bytes = b""

@@ -55,13 +55,13 @@ def main() -> None:
     os.dup2(2, 1)  # what the library might print must not look like an answer
     die_with_parent(lifeline)
     confine(memory, cpu)
-    session = Session(document)
-    respond(answers, session.load)
+    session = Session()
+    respond(answers, partial(session.load, document))
     with open(0, "rb") as requests:
         while header := requests.read(LENGTH_BYTES):
             request = json.loads(requests.read(int.from_bytes(header, "big")))
-            attachment = requests.read(request.get("attached", 0))
-            respond(answers, partial(session.answer, request, attachment))
+            document_bytes = requests.read(request["rebuild"]) if "rebuild" in request else None
+            respond(answers, partial(session.answer, request, document_bytes))
 
 
 def die_with_parent(lifeline: int) -> None:
@@ -100,9 +100,7 @@ def respond(answers: int, act: Callable[[], object]) -> None:
         reply = {"failure": ["memory", ""]}
     except Exception as error:
         reply = {"failure": ["rejected", str(error)[:LONGEST_CAUSE]]}
-    except (
-        BaseException
-    ) as error:  # a Rust panic: pyo3's PanicException is no Exception and has no public name
+    except BaseException as error:  # a Rust panic: PanicException is no Exception and has no public name
         reply = {"failure": ["panicked", str(error)[:LONGEST_CAUSE]]}
     data = json.dumps(reply).encode()
     with open(answers, "wb", closefd=False) as out:
@@ -112,11 +110,8 @@ def respond(answers: int, act: Callable[[], object]) -> None:
 class Session:
     """The tokenizer of the file, set to turn text into tokens and nothing else, and its post-processor."""
 
-    def __init__(self, document: int) -> None:
-        self.document = document
-
-    def load(self) -> object:
-        self.tokenizer = load(read(self.document))
+    def load(self, document: int) -> object:
+        self.tokenizer = load(read(document))
         self.post_processor = self.tokenizer.post_processor
         self.tokenizer.post_processor = None
         self.added = added_ids(self.tokenizer)
@@ -127,7 +122,7 @@ class Session:
             "added": list(self.added.items()),
         }
 
-    def answer(self, request: Mapping[str, list[str]], attachment: bytes) -> object:
+    def answer(self, request: Mapping[str, list[str]], rebuilt: bytes | None) -> object:
         if "unreachable" in request:
             return unreachable(self.tokenizer, self.added)
         if "encode_with_special" in request:
@@ -137,8 +132,8 @@ class Session:
             finally:
                 self.tokenizer.post_processor = None
         tokenizer = self.tokenizer
-        if attachment:
-            tokenizer = load(attachment)
+        if rebuilt is not None:
+            tokenizer = load(rebuilt)
             tokenizer.post_processor = None
         return encode(tokenizer, request["encode"])
 
