@@ -59,7 +59,8 @@ class _Reader:
     def _entries(self) -> dict[str, object]:
         header = self._header()
         if not re.match(rb"[ \t\r\n]*\{", header):
-            raise self._no_header(f"expected a JSON object as header, found {header[:8]!r}")
+            found = shown(header[:8].decode("latin-1")) if header else "nothing (its length is 0)"
+            raise self._no_header(f"expected a JSON object as header, found {found}")
         try:
             parsed = strict_json.parse_object(header, self.file.name)
         except Unreadable as error:

@@ -53,6 +53,6 @@ def sniff(head: bytes) -> Sniffed | None:
         return None
     if re.match(rb"<(!doctype html|html|head|body)", head.lstrip(_BLANKS), re.IGNORECASE):
         return Sniffed("a web page (HTML)", AGAIN)
-    if head.lstrip(_BLANKS).startswith(b"<"):
+    if re.match(rb"<[?!a-z]", head.lstrip(_BLANKS), re.IGNORECASE):
         return Sniffed("XML, as a server's error message is", AGAIN)
     return None

@@ -130,11 +130,11 @@ class _Parser:
     def _float(self, digits: str) -> float:
         value = float(digits)
         if math.isinf(value):
-            self.nonfinite = digits
+            self.nonfinite = self.nonfinite or digits
         return value
 
     def _constant(self, word: str) -> float:
-        self.nonfinite = word
+        self.nonfinite = self.nonfinite or word
         return math.nan
 
     def _refuse_odd_values(self, value: object) -> None:
