@@ -6,9 +6,8 @@ A template is never rendered; ``template_steps`` reads what it prints off its sy
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokaudit.contract import ChatTemplate
@@ -32,13 +31,15 @@ CONTROL = re.compile(
 HARMONY = frozenset({"<|start|>", "<|message|>", "<|end|>"})
 HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
 MOST_CHARACTERS = 250_000  # the longest templates in use have some 50,000
+LONGEST_MARKER = 100
+MOST_MARKERS = 200  # a template prints some ten
 MOST_VISITS = 100_000
 
 
 Source = tuple[str, str, Location]  # (name, text, where it stands)
 
 
-def read_all(sources: Iterable[Source], known: Collection[str]) -> tuple[ChatTemplate, ...]:
+def read_all(sources: Iterable[Source], known: Set[str]) -> tuple[ChatTemplate, ...]:
     """Take the facts out of each template; together they may have ``MOST_CHARACTERS``.
 
     ``known`` are texts of added tokens, which count as control tokens. A template about which nothing can be
@@ -56,7 +57,7 @@ def read_all(sources: Iterable[Source], known: Collection[str]) -> tuple[ChatTem
     return tuple(found)
 
 
-def read(source: str, name: str, at: Location, known: Collection[str]) -> ChatTemplate:
+def read(source: str, name: str, at: Location, known: Set[str]) -> ChatTemplate:
     """Take the facts out of one template, as ``read_all`` does."""
     from tokaudit.formats import template_steps as steps  # Jinja2 is imported only where there is a template
 
@@ -66,8 +67,8 @@ def read(source: str, name: str, at: Location, known: Collection[str]) -> ChatTe
     except steps.TemplateProblem as problem:
         return ChatTemplate(name, at, problem=f"the {name} chat template cannot be followed: {problem}")
     literals = tuple(dict.fromkeys(step.text for step in prints if isinstance(step, steps.Text)))
-    markers = _markers(literals, known)
-    control = tuple(dict.fromkeys(found for text in literals for found in markers.findall(text)))
+    markers = _Markers("\0".join(literals), known)
+    control = tuple(dict.fromkeys(found for text in literals for found in markers.within(text)))
     ends = _turn_ends(tree, markers)
     return ChatTemplate(
         name,
@@ -75,25 +76,39 @@ def read(source: str, name: str, at: Location, known: Collection[str]) -> ChatTe
         literals=literals,
         control=control,
         prints=tuple(dict.fromkeys(step.name for step in prints if isinstance(step, steps.Variable))),
-        turn_ends=HARMONY_TURN_ENDS if ends and HARMONY <= set(control) else ends,
+        turn_ends=HARMONY_TURN_ENDS if ends and set(control) >= HARMONY else ends,
     )
 
 
-def _markers(literals: tuple[str, ...], known: Collection[str]) -> re.Pattern[str]:
-    """Matches the control tokens in what is printed, the longest first as the library's own matcher does.
+class _Markers:
+    """Finds the control tokens in what a template prints, ``text`` being all of it.
 
     Added tokens of one character or of blanks are text that happens to be one token, and no markers.
     """
-    text = "\0".join(literals)
-    pairs = set(pairwise(text))
-    present = [
-        token for token in known if len(token.strip()) > 1 and (token[0], token[1]) in pairs and token in text
-    ]
-    words = "|".join(re.escape(token) for token in sorted(present, key=len, reverse=True))
-    return re.compile(f"{words}|{CONTROL.pattern}" if words else CONTROL.pattern)
+
+    def __init__(self, text: str, known: Set[str]) -> None:
+        lengths: dict[str, set[int]] = {}
+        for token in known:
+            if 1 < len(token) <= LONGEST_MARKER and len(token.strip()) > 1:
+                lengths.setdefault(token[:2], set()).add(len(token))
+        present = {
+            text[start : start + length]
+            for start in range(len(text) - 1)
+            for length in lengths.get(text[start : start + 2], ())
+        } & known
+        # Longest first, as the library's own matcher prefers them.
+        words = [re.escape(token) for token in sorted(present, key=len, reverse=True)[:MOST_MARKERS]]
+        self._pattern = re.compile("|".join([*words, CONTROL.pattern]))
+        self._found: dict[str, tuple[str, ...]] = {}
+
+    def within(self, text: str) -> tuple[str, ...]:
+        """The different markers in a text, in order."""
+        if text not in self._found:
+            self._found[text] = tuple(dict.fromkeys(self._pattern.findall(text)))
+        return self._found[text]
 
 
-def _turn_ends(tree: nodes.Template, markers: re.Pattern[str]) -> tuple[str, ...]:
+def _turn_ends(tree: nodes.Template, markers: _Markers) -> tuple[str, ...]:
     """What follows an assistant's text: as the last message, else (where nothing does) in between.
 
     Templates that leave the last message open, for the model to continue it, close only those before it.
@@ -121,10 +136,10 @@ class _Path:
     before: bool
     after: tuple[str, ...] | None
 
-    def print(self, marker: str) -> _Path:
-        if self.after is None or marker in self.after:
+    def print(self, markers: tuple[str, ...]) -> _Path:
+        if self.after is None or not markers:
             return self
-        return _Path(self.before, (*self.after, marker))
+        return _Path(self.before, tuple(dict.fromkeys(self.after + markers)))
 
     def join(self, other: _Path) -> _Path:
         if self.after is None or other.after is None:
@@ -141,7 +156,7 @@ _PRINTED = _Path(False, ())
 class _Ends:
     """Follows the steps of a template to what is printed after an assistant's text."""
 
-    def __init__(self, markers: re.Pattern[str]) -> None:
+    def __init__(self, markers: _Markers) -> None:
         self._markers = markers
         self._in_turns: dict[str, None] = {}
         self._visits = 0
@@ -157,13 +172,12 @@ class _Ends:
 
         left = _NOWHERE
         for step in steps:
-            self._visits += 1
+            self._visits += 1 + len(path.after or ())
             if self._visits > MOST_VISITS:
                 raise TemplateProblem("there is too much in it to follow")
             match step:
                 case Text(text=text):
-                    for marker in self._markers.findall(text):
-                        path = path.print(marker)
+                    path = path.print(self._markers.within(text))
                 case Content():
                     path = _PRINTED if path != _NOWHERE else path
                 case Fail():
@@ -179,7 +193,7 @@ class _Ends:
                 case Loop(steps=body, turn=turn):
                     path = self._loop(body, path, turn=turn)
                 case _:
-                    path = path.print(step.name) if step.name != "bos_token" else path
+                    path = path.print((step.name,)) if step.name != "bos_token" else path
         return path, left
 
     def _loop(self, body: Steps, path: _Path, *, turn: bool) -> _Path:

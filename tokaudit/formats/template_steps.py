@@ -89,6 +89,7 @@ class _Mark(enum.Enum):
     UNDEFINED = enum.auto()
     MESSAGES = enum.auto()
     MESSAGE = enum.auto()  # the assistant's message that the loop is at
+    COUNT = enum.auto()  # messages | length, and what is computed from it
     INDEXES = enum.auto()  # range(messages | length)
     INDEX = enum.auto()
     LOOP = enum.auto()
@@ -211,19 +212,16 @@ def conversation(tree: nodes.Template, *, last: bool) -> Steps:
         raise TemplateProblem(TOO_DEEP) from None
 
 
-def _asks_role(loop: nodes.For) -> bool:
-    """Whether the loop's variable is asked for its role: it is a message then."""
-    if not isinstance(loop.target, nodes.Name):
-        return False
+def _asked_for_role(tree: nodes.Template) -> frozenset[str]:
+    """The variables that are asked for a role: a loop's variable among them is a message."""
     members: list[nodes.Getattr | nodes.Getitem] = [
-        *loop.find_all(nodes.Getattr),
-        *loop.find_all(nodes.Getitem),
+        *tree.find_all(nodes.Getattr),
+        *tree.find_all(nodes.Getitem),
     ]
-    return any(
-        isinstance(member.node, nodes.Name)
-        and member.node.name == loop.target.name
-        and _key(member) in ("role", "from")
+    return frozenset(
+        member.node.name
         for member in members
+        if isinstance(member.node, nodes.Name) and _key(member) in ("role", "from")
     )
 
 
@@ -233,6 +231,16 @@ def _key(node: nodes.Getattr | nodes.Getitem) -> object:
     return node.arg.value if isinstance(node.arg, nodes.Const) else None
 
 
+def _assistant(tree: nodes.Template) -> str:
+    """The word that the template compares with an assistant's role."""
+    compared: set[object] = set()
+    for compare in tree.find_all(nodes.Compare):
+        for side in (compare.expr, *(operand.expr for operand in compare.ops)):
+            items = side.items if isinstance(side, (nodes.List, nodes.Tuple)) else [side]
+            compared.update(item.value for item in items if isinstance(item, nodes.Const))
+    return next((word for word in ASSISTANTS if word in compared), ASSISTANTS[0])
+
+
 class _Conversation:
     """Follows a template. Methods that take ``names`` read, and statements change, what variables hold."""
 
@@ -240,10 +248,8 @@ class _Conversation:
         self._tree = tree
         self._last = last
         self._macros = {macro.name: macro for macro in tree.find_all(nodes.Macro)}
-        compared = {
-            const.value for compare in tree.find_all(nodes.Compare) for const in compare.find_all(nodes.Const)
-        }
-        self._role = next((word for word in ASSISTANTS if word in compared), ASSISTANTS[0])
+        self._asked_for_role = _asked_for_role(tree)
+        self._role = _assistant(tree)
         self._open: list[str] = []  # macros that are being followed
         self._in_turn = False
         self._left = MOST_STEPS
@@ -326,7 +332,8 @@ class _Conversation:
 
     def _for(self, node: nodes.For, names: _Names) -> Steps:
         iterated = self._value(node.iter, names)
-        turn = not self._in_turn and (iterated.known in (_Mark.MESSAGES, _Mark.INDEXES) or _asks_role(node))
+        named = isinstance(node.target, nodes.Name) and node.target.name in self._asked_for_role
+        turn = not self._in_turn and (named or iterated.known in (_Mark.MESSAGES, _Mark.INDEXES))
         if iterated.truth is False and not turn:
             return self._block(node.else_, names)
         inner = dict(names)
@@ -362,6 +369,9 @@ class _Conversation:
                 return names.get(name, _UNDEFINED)
             case nodes.Add():
                 return self._joined([node.left, node.right], names)
+            case nodes.Sub():
+                left = self._value(node.left, names)
+                return left if left.known is _Mark.COUNT else _UNKNOWN
             case nodes.Concat():
                 return self._joined(node.nodes, names)
             case nodes.CondExpr():
@@ -393,12 +403,12 @@ class _Conversation:
 
     def _joined(self, parts: list[nodes.Expr], names: _Names) -> _Value:
         prints: list[Step] = []
-        known = _Mark.UNKNOWN
+        known: object = _Mark.UNKNOWN
         for part in parts:
             value = self._value(part, names)
             self._spend(len(value.prints))
             prints += value.prints
-            known = _Mark.CONTENT if value.known is _Mark.CONTENT else known
+            known = value.known if value.known in (_Mark.CONTENT, _Mark.COUNT) else known
         return _Value(known, tuple(prints))
 
     def _choice(self, node: nodes.CondExpr, names: _Names) -> _Value:
@@ -422,14 +432,14 @@ class _Conversation:
     def _filtered(self, value: _Value, name: str) -> _Value:
         if name in _TRIMS or (value.known is _Mark.MESSAGES and name in ("list", "reverse")):
             return value
+        if name in ("length", "count"):
+            return _Value(_Mark.COUNT) if value.known is _Mark.MESSAGES else _UNKNOWN
         if name in ("default", "d"):
             return _Value(prints=value.prints) if value.truth is None else value
         if name in ("lower", "upper", "capitalize", "title") and isinstance(value.known, str):
             text = str(getattr(value.known, name)())
             return _Value(text, (Text(text),))
-        if value.known is _Mark.CONTENT and name not in ("length", "count"):
-            return _CONTENT
-        return _UNKNOWN
+        return _CONTENT if value.known is _Mark.CONTENT else _UNKNOWN
 
     def _member(self, value: _Value, key: object) -> _Value:
         """``value.key`` or ``value[key]``."""
@@ -462,9 +472,8 @@ class _Conversation:
             case nodes.Name(name="namespace" | "dict"):
                 return _UNKNOWN
             case nodes.Name(name="range"):
-                used = {name.name for name in node.find_all(nodes.Name)}
-                about = any(names.get(name, _UNDEFINED).known is _Mark.MESSAGES for name in used)
-                return _Value(_Mark.INDEXES) if about else _UNKNOWN
+                bounds = [self._value(argument, names).known for argument in node.args]
+                return _Value(_Mark.INDEXES) if _Mark.COUNT in bounds else _UNKNOWN
             case nodes.Name(name=name) if name in self._macros:
                 return self._macro(self._macros[name], node, names)
         given = [self._value(argument, names).known for argument in node.args]
@@ -493,6 +502,7 @@ class _Conversation:
         """
         if macro.name in self._open:
             return _UNKNOWN
+        self._spend(len(macro.args))
         inner = {**_START, **{argument.name: _UNDEFINED for argument in macro.args}}
         defaults = macro.args[len(macro.args) - len(macro.defaults) :]
         for argument, default in zip(defaults, macro.defaults, strict=True):
