@@ -1,4 +1,4 @@
-"""Every rule: breached by its breach fixtures, silent on the ones that look alike, and no other rule fires."""
+"""Every rule: breached by its breach fixtures, silent on look-alikes, and no other rule fires."""
 
 from __future__ import annotations
 
