@@ -25,6 +25,8 @@ DRIVER = r'''
 import os, sys, time, types
 from pathlib import PurePath
 
+import typer
+
 import tokaudit.audit, tokaudit.rule
 from tokaudit.cli import main
 from tokaudit.errors import Unreadable, UsageError
@@ -38,7 +40,7 @@ class TokenIdOutOfRange(tokaudit.rule.Rule):
     """An id lies past the last row.
 
     ## What it finds
-    Ids without a row, `like this`.
+    Ids without a row, `like this`: ≥ 512.
 
     ## Why it matters
     It crashes.
@@ -89,6 +91,8 @@ def load(path, *, tokenizer=None, options=None):
         case "memory": raise MemoryError
         case "deep": return load(path)
         case "interrupt": raise KeyboardInterrupt
+        case "abort": raise typer.Abort
+        case "eof": raise EOFError
         case "slow": print("started", file=sys.stderr, flush=True); time.sleep(60)
         case "patient": time.sleep(1.4); return report(target)
         case "usage": raise UsageError("that cannot be", hint="do not")
@@ -100,9 +104,8 @@ def run(contract, rules):
     return contract if isinstance(contract, Report) else None
 
 
-if "no-load" not in os.environ.get("DRIVER", ""):
-    sys.modules["tokaudit.load"] = types.ModuleType("tokaudit.load")
-    sys.modules["tokaudit.load"].load = load
+sys.modules["tokaudit.load"] = types.ModuleType("tokaudit.load")
+sys.modules["tokaudit.load"].load = load
 tokaudit.audit.run = run
 tokaudit.rule.all_rules = tokaudit.audit.all_rules = lambda: (TokenIdOutOfRange,)
 sys.exit(main())
@@ -247,6 +250,12 @@ def test_an_internal_error_is_exit_2_with_one_line(tokaudit: Tokaudit, way: str)
     assert "::" not in result.stderr
 
 
+def test_the_end_of_a_file_is_no_ctrl_c(tokaudit: Tokaudit) -> None:
+    result = tokaudit("check", "eof")
+    assert result.returncode == 2
+    assert "internal error, EOFError" in result.stderr
+
+
 def test_the_traceback_of_an_internal_error_is_there_on_demand(tokaudit: Tokaudit) -> None:
     result = tokaudit("check", "crash", TOKAUDIT_DEBUG="1")
     assert result.returncode == 2
@@ -307,8 +316,9 @@ def test_the_json_of_a_target_that_is_not_there_says_so(tokaudit: Tokaudit) -> N
     assert document["errors"][0]["code"] == "no-such-directory"
 
 
-def test_ctrl_c_is_exit_130_without_a_word(tokaudit: Tokaudit) -> None:
-    result = tokaudit("check", "interrupt")
+@pytest.mark.parametrize("way", ["interrupt", "abort"])
+def test_ctrl_c_is_exit_130_without_a_word(tokaudit: Tokaudit, way: str) -> None:
+    result = tokaudit("check", way)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
@@ -525,7 +535,13 @@ def test_selections_are_repeatable_and_separated_by_commas(tokaudit: Tokaudit) -
 def test_explain_prints_the_page_of_a_rule_as_it_is_written_in_a_pipe(tokaudit: Tokaudit, name: str) -> None:
     page = tokaudit("explain", name).stdout
     assert page.startswith("# TA101 token-id-out-of-range\n\nerror, ")
-    assert "## What it finds\nIds without a row, `like this`.\n" in page
+    assert "## What it finds\nIds without a row, `like this`: ≥ 512.\n" in page
+
+
+def test_explain_prints_what_the_encoding_lacks_as_escapes(tokaudit: Tokaudit) -> None:
+    result = tokaudit("explain", "TA101", PYTHONIOENCODING="ascii")
+    assert result.returncode == 0
+    assert "\\u2265 512" in result.stdout
 
 
 def test_explain_renders_the_page_on_a_terminal(tokaudit: Tokaudit) -> None:

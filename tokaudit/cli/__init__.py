@@ -76,8 +76,8 @@ def _run(arguments: Sequence[str] | None) -> tuple[Outcome, int]:
             left = get_command(app).main(arguments, prog_name="tokaudit", standalone_mode=False)
     except WrongCall as error:
         raise explained(error) from None
-    except typer.Abort:
-        raise KeyboardInterrupt from None
+    except typer.Abort as abort:  # Typer takes an EOFError for Ctrl-D at a prompt; there are no prompts
+        raise abort.__cause__ or KeyboardInterrupt from None
     except SystemExit as leaving:  # Typer's completion leaves this way
         if leaving.code:
             raise

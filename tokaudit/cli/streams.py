@@ -71,9 +71,8 @@ def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _detach(sys.stdout)
+        pass
     except OSError as error:
-        _detach(sys.stdout)
         raise TokauditError(f"standard output cannot be written: {error.strerror}") from error
 
 
@@ -81,19 +80,9 @@ def complain(lines: str) -> None:
     """Print to standard error, if it is there."""
     if not lines or sys.stderr is None:
         return
-    try:
+    with suppress(OSError):
         sys.stderr.write(lines)
         sys.stderr.flush()
-    except OSError:
-        _detach(sys.stderr)
-
-
-def _detach(stream: TextIO) -> None:
-    """Drop what is still buffered: Python would try once more on its way out, and change the exit code."""
-    with suppress(OSError, io.UnsupportedOperation):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 def last_words(error: BaseException) -> str:

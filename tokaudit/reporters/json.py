@@ -28,14 +28,12 @@ def render(reports: Sequence[Report], view: View) -> str:
 
 
 def dump(document: Json) -> str:
-    """ASCII only, and without what a terminal or the log of a CI system would act on.
+    """ASCII only, and without what the log of a CI system would act on.
 
-    ``##[``, ``::`` and U+007F occur only within strings, where each character may as well be an escape.
+    ``##[`` and ``::`` occur only within strings, where each character may as well be an escape.
     """
     text = json.dumps(document, indent=2, ensure_ascii=True)
-    for active, escaped in (("##[", "##\\u005b"), ("::", ":\\u003a"), ("\x7f", "\\u007f")):
-        text = text.replace(active, escaped)
-    return text + "\n"
+    return text.replace("##[", "##\\u005b").replace("::", ":\\u003a") + "\n"
 
 
 def fingerprint(finding: Finding) -> str:
