@@ -77,14 +77,15 @@ def _architecture(facts: Summary) -> str:
     if name is None:
         return UNKNOWN
     by = facts.tables_found_by
-    return name if by in (None, name) else f"{name}, tables found by {by}"
+    return name if by is None or name in by else f"{name}, tables found by {by}"
 
 
 def _tokenizer(facts: Summary) -> str:
     if facts.required_rows is None:
         return facts.tokenizer_kind or UNKNOWN
-    tokens = f"{facts.base_tokens or 0} base + {facts.added_tokens or 0} added tokens"
-    return f"{facts.tokenizer_kind or 'vocabulary'}, {tokens}"
+    counts = ((facts.base_tokens, "base"), (facts.added_tokens, "added"))
+    known = " + ".join(f"{count} {word}" for count, word in counts if count is not None)
+    return f"{facts.tokenizer_kind or 'vocabulary'}, {known} tokens"
 
 
 def _table(table: TableFacts | None) -> str:
