@@ -26,15 +26,18 @@ TEXT_SECTIONS = (
 # Ids of another vocabulary than the tokenizer's: audio codes, a unit vocoder, labels of a classifier.
 _FOREIGN = re.compile(r"^(t2u|codebook|codec|vocoder|audio_latent|speech_unit|insert_layer|blank)_")
 _ID_NAME = re.compile(r"_token_(id|ids|index)$")
-_OBJECTS = frozenset({path[0] for path in TEXT_SECTIONS} - {"text_encoder", "generator", "decoder"})
+_OBJECTS = frozenset(path[0] for path in TEXT_SECTIONS) - {"text_encoder", "generator"}
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_decoder_ids")
 
 
 def malformed_fields(config: Document) -> Iterator[Unreadable]:
     """Fields of config.json whose JSON type no loader can use; what depends on them cannot be decided."""
-    for section in (config, *_walk(config)):
+    parts = tuple(_walk(config))
+    for section in (config, *parts):
         for key, value in section.data.items():
             problem = _problem(key, value)
+            if key == "vocab_size" and value is None and not parts:
+                problem = "expected a number of rows, found null"
             if problem:
                 at = section.at.child(key)
                 yield Unreadable(
@@ -56,9 +59,7 @@ def _problem(key: str, value: object) -> str:
         return f"expected a dtype's name, found {json_value(value)}"
     if key == "architectures" and not isinstance(value, (list, type(None))):
         return f"expected a list of class names, found {json_value(value)}"
-    if key in ("text_config", "llm_config", "decoder", "thinker_config") and isinstance(
-        value, (str, int, list)
-    ):
+    if key in _OBJECTS and not isinstance(value, (dict, type(None))):
         return f"expected an object, found {json_value(value)}"
     return ""
 
