@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tokaudit import __version__
-from tokaudit.cli import check, explain, rules, schema
+from tokaudit.cli import check, explain, resize, rules, schema
 from tokaudit.errors import UsageError
 
 # What Typer raises for a wrong call. Its own name for it is private, and an older Typer takes it from click.
@@ -25,11 +26,10 @@ class _Values:
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         if value is None:
             return [] if param.multiple or param.nargs == -1 else None
-        if param.type_descriptor.annotation is int:
-            try:
-                return int(value)
-            except ValueError:
-                raise typer.BadParameter(f"{value!r} is not a number", ctx=ctx, param=param) from None
+        if param.type_descriptor.annotation is int and not isinstance(value, int):
+            if not re.fullmatch(r"-?[0-9]{1,18}", value):
+                raise typer.BadParameter(f"{value!r} is not a number", ctx=ctx, param=param)
+            return int(value)
         return value
 
 
@@ -60,6 +60,7 @@ app = typer.Typer(
 )
 for name, command in (
     ("check", check.check),
+    ("resize", resize.resize),
     ("explain", explain.explain),
     ("rules", rules.rules),
     ("schema", schema.schema),

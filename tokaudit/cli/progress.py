@@ -14,6 +14,8 @@ from tokaudit.text import inert
 if TYPE_CHECKING:
     from threading import Event
 
+    from rich.progress import Progress, TaskID
+
 PATIENCE = 1.0  # seconds until the line appears, and between two updates
 ERASE = "\r\x1b[K"
 
@@ -50,3 +52,33 @@ def _put(stream: TextIO, text: str) -> None:
     with suppress(OSError):
         stream.write(text)
         stream.flush()
+
+
+@contextmanager
+def copying(doing: str) -> Iterator[CopyProgress | None]:
+    """A bar for bytes that are written, where a person can see it; None elsewhere."""
+    if not streams.is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    parts = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console.print(inert(doing), soft_wrap=True)
+    with Progress(*parts, console=console, transient=True) as bar:
+        yield CopyProgress(bar, bar.add_task("", total=None))
+
+
+class CopyProgress:
+    """Feeds a Rich progress bar."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self.bar = bar
+        self.task = task
+
+    def start(self, total: int) -> None:
+        self.bar.update(self.task, total=total)
+
+    def advance(self, nbytes: int) -> None:
+        self.bar.advance(self.task, nbytes)

@@ -25,9 +25,7 @@ def resize(
     ] = False,
     tokens: Annotated[
         str | None,
-        typer.Option(
-            "--tokens", metavar="FILE", help="Add tokens from a file: one a line, .json or .jsonl."
-        ),
+        typer.Option("--tokens", metavar="FILE", help="Add tokens from a file: one a line, .json or .jsonl."),
     ] = None,
     set_role: Annotated[
         list[str] | None,
@@ -143,10 +141,10 @@ def _planned(
 
 
 def _done(source: str, destination: str, request: Request, to_tokenizer: str | None, view: View) -> Outcome:
-    from tokaudit.cli.progress import Bytes
+    from tokaudit.cli.progress import copying
     from tokaudit.reporters import _plan
     from tokaudit.resize.run import resize as run
 
-    with Bytes(f"writing {destination}") as progress:
+    with copying(f"writing {destination}") as progress:
         result = run(source, destination, request, to_tokenizer=to_tokenizer, progress=progress)
     return Outcome(_plan.result_text(result, view))

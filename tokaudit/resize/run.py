@@ -33,6 +33,7 @@ from tokaudit.resize.plan import (
 from tokaudit.resize.prepare import Prepared, prepare
 from tokaudit.resize.write import (
     Progress,
+    Quiet,
     RowValues,
     ShardEdit,
     apply_edits,
@@ -40,7 +41,6 @@ from tokaudit.resize.write import (
     copy_file,
     grown,
     hard_link,
-    quiet,
     stored_rows,
     used_rows,
     write_all,
@@ -69,12 +69,12 @@ def resize(
     request: Request,
     *,
     to_tokenizer: str | os.PathLike[str] | None = None,
-    progress: Progress = quiet,
+    progress: Progress | None = None,
 ) -> Result:
     """Write a checkpoint with the asked tokens and rows to ``destination``, which must not exist.
 
-    The source is never touched; the destination is complete and proven, or absent. ``progress`` is called
-    with numbers of bytes written. Raises Refused, CannotWrite, UsageError and Unreadable.
+    The source is never touched; the destination is complete and proven, or absent. ``progress`` follows the
+    bytes. Raises Refused, CannotWrite, UsageError and Unreadable.
     """
     target = Path(os.path.abspath(destination))
     _refuse_nesting(Path(source), target)
@@ -82,7 +82,7 @@ def resize(
     here = open_source(source)
     assert isinstance(here, LocalDirectory)
     with new_directory(target) as building:
-        writing = _Writing(here, prepared, request, building, progress)
+        writing = _Writing(here, prepared, request, building, progress or Quiet())
         left = writing.run()
         report = writing.prove()
         rows = writing.manifest(report)
@@ -133,7 +133,10 @@ class _Writing:
         replaced = self._replaced()
         left: list[LeftBehind] = []
         weights = frozenset(shard.file for shard in self.contract.checkpoint.shards)
-        for entry in survey(Path(self.source.path), Path(self.source.root), weights):
+        entries = list(survey(Path(self.source.path), Path(self.source.root), weights))
+        carried = sum(entry.size for entry in entries if isinstance(entry, Carried))
+        self.progress.start(carried + sum(edit.bytes_added for edit in self.plan.tensors))
+        for entry in entries:
             if isinstance(entry, LeftBehind):
                 left.append(entry)
             elif entry.name in replaced:
@@ -165,7 +168,7 @@ class _Writing:
     def _copied(self, source: LocalDirectory, entry: Carried) -> None:
         target = self.building / entry.name
         if self.request.link and hard_link(Path(source.path) / entry.name, target):
-            self.progress(entry.size)
+            self.progress.advance(entry.size)
             return
         with source.open(entry.name) as file:
             copy_file(file, target, entry.mode, self.progress)

@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -27,7 +27,16 @@ from tokaudit.resize.plan import FileEdit, NewRow, Refused, TensorEdit
 from tokaudit.resize.rows import StoredRows
 from tokaudit.sources import OpenFile, Source
 
-Progress = Callable[[int], None]
+
+class Progress(Protocol):
+    """Follows the bytes of a run."""
+
+    def start(self, total: int) -> None:
+        """``total`` bytes will be written."""
+
+    def advance(self, nbytes: int) -> None:
+        """So many more bytes were written."""
+
 
 PADDING_BIAS = -1e4  # a padding row must not win: far below any logit, and within float16
 _FICLONE = 0x40049409
@@ -39,8 +48,14 @@ _NO_KERNEL_COPY = frozenset(
 )
 
 
-def quiet(copied: int) -> None:
-    """The progress of a caller that wants none: called with each number of bytes that were written."""
+class Quiet:
+    """The progress of a caller that wants none."""
+
+    def start(self, total: int) -> None:
+        pass
+
+    def advance(self, nbytes: int) -> None:
+        pass
 
 
 def copy_file(file: OpenFile, target: Path, mode: int, progress: Progress) -> None:
@@ -49,7 +64,7 @@ def copy_file(file: OpenFile, target: Path, mode: int, progress: Progress) -> No
     try:
         try:
             fcntl.ioctl(out, _FICLONE, file.fileno())
-            progress(file.size)
+            progress.advance(file.size)
         except OSError as error:
             if error.errno not in _NO_KERNEL_COPY:
                 raise
@@ -71,12 +86,12 @@ def copy_range(file: OpenFile, start: int, length: int, out: int, progress: Prog
         if moved == 0:
             break
         start += moved
-        progress(moved)
+        progress.advance(moved)
     while start < end:
         data = file.read(start, min(end - start, _BUFFER))
         write_all(out, data)
         start += len(data)
-        progress(len(data))
+        progress.advance(len(data))
 
 
 def write_all(out: int, data: bytes | bytearray | memoryview) -> None:
@@ -116,7 +131,7 @@ def write_shard(shard: ShardEdit, target: Path, mode: int, values: RowValues, pr
                 beyond = [row for row in values.rows if row.id >= edit.table.rows]
                 for data in values.encoded(shard.rows[edit.table.name], edit, beyond):
                     write_all(out, data)
-                    progress(len(data))
+                    progress.advance(len(data))
         _write_padding_rows(out, len(header), shard, values)
     finally:
         os.close(out)
