@@ -3,8 +3,8 @@
     python benchmarks/check.py [--work DIR] [--tokenizer FILE] [--gb 4.5] [--runs 7]
 
 The floor of a check is one fresh Python that loads the tokenizer; the floor of comparing two tied tables is
-reading both. Every ratio is of medians from one run of this script, in which the commands take turns, with
-the files in the page cache. Needs Linux, and room for twice ``--gb``; what it writes is removed at the end.
+reading both. Every ratio comes from one run of this script, in which the commands take turns, with the files
+in the page cache. `check` works in two processes at once: on a machine that is busy otherwise its ratio grows. Needs Linux, and room for twice ``--gb``; what it writes is removed at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from checkpoint import Checkpoint, Span, Tables, build, rows_for, shape_for, synthesise_tokenizer
 
@@ -129,14 +129,14 @@ def high_water(pid: int) -> int:
 
 def heading(made: Checkpoint, kind: str) -> None:
     print(f"\n{kind}: {made.nbytes / 1e9:.1f} GB in {made.shards} shards")
-    print(f"  {'':38}{'best':>8}{'median':>8}{'ratio':>8}{'itself':>9}{'child':>9}")
+    print(f"  {'':34}{'best':>8}{'median':>15}{'itself':>17}{'child':>9}")
 
 
 def row(name: str, seconds: list[float], floor: list[float], peak: Peak | None = None) -> None:
-    median = statistics.median(seconds)
-    times = f"{min(seconds):6.2f} s{median:6.2f} s{median / statistics.median(floor):7.2f}x"
+    """Print the best and the median time, each with its ratio to the floor's, and the memory."""
+    times = "".join(f"{pick(seconds):6.2f} s{pick(seconds) / pick(floor):6.2f}x" for pick in (min, median))
     memory = "" if peak is None else f"{peak.itself / 1e6:6.0f} MB{peak.child / 1e6:6.0f} MB"
-    print(f"  {name:38}{times}{memory}", flush=True)
+    print(f"  {name:34}{times}{memory}", flush=True)
 
 
 def against_tokenizer(made: Checkpoint, runs: int) -> None:
@@ -181,7 +181,8 @@ def main() -> None:
             tokenizer = work / "tokenizer.json"
             synthesise_tokenizer(tokenizer)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-        print(f"{os.cpu_count()} cores, {memory:.0f} GB of memory, Python {platform.python_version()}")
+        machine = f"{os.cpu_count()} cores, {memory:.0f} GB of memory, Python {platform.python_version()}"
+        print(f"{machine}, load average {os.getloadavg()[0]:.1f}")
         print(f"{rows_for(tokenizer):,} rows; {call.runs} interleaved runs of each command, warm cache")
         for size in (nbytes, 2 * nbytes):
             with checkpoint(work, tokenizer, size, Tables.UNTIED) as made:
