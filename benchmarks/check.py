@@ -4,7 +4,8 @@
 
 The floor of a check is one fresh Python that loads the tokenizer; the floor of comparing two tied tables is
 reading both. Every ratio comes from one run of this script, in which the commands take turns, with the files
-in the page cache. `check` works in two processes at once: on a machine that is busy otherwise its ratio grows. Needs Linux, and room for twice ``--gb``; what it writes is removed at the end.
+in the page cache. `check` works in two processes at once: where other work fills the cores, its ratio grows.
+Needs Linux, and room for twice ``--gb``; what it writes is removed at the end.
 """
 
 from __future__ import annotations
