@@ -144,11 +144,12 @@ def _contract(
     checkpoint = _checkpoint(model, model_config, options)
     embeddings = resolve(model_config, checkpoint)
     vocabulary, templates, problem = _tokenizer(tokens, process, tokenizer_config, special)
-    if isinstance(vocabulary, Missing) and isinstance(model_config, Missing) and not model.unreadable:
-        if isinstance(checkpoint, Missing) and options.read_weights:
-            raise Unreadable(
-                "no-model", "", f"no model in {model.source.name}", hint=f"looked for {SIGNS_OF_A_MODEL}"
-            )
+    nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint))
+    if nothing and not model.unreadable and options.read_weights:
+        hint = f"looked for {SIGNS_OF_A_MODEL}"
+        raise Unreadable("no-model", "", f"no model in {model.source.name}", hint=hint)
+    if isinstance(checkpoint, Checkpoint):
+        model.duplicates += checkpoint.duplicate_keys
     readers = (model,) if tokens is model else (model, tokens)
     return Contract(
         name=model.source.name,
@@ -195,7 +196,9 @@ def _id_fields(model_config: Document | Missing, generation_config: Document | M
             *section, name = default.path.split(".")
             at = model_config.at.child(*section, name)
             if not any(field.at == at for field in stated):
-                yield config.default_field(name, ".".join(section), default.id, at)
+                yield config.default_field(
+                    name, ".".join(section), default.ids, at, pads=default.padding_index
+                )
 
 
 def _tokenizer(

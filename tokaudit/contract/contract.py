@@ -149,7 +149,37 @@ class Contract:
         """
         if not isinstance(self.generation_config_or, Missing):
             return self.fields(Role.EOS, generation=True)
-        return self.fields(Role.EOS, generation=False)[:1]
+        stated = [field for field in self.fields(Role.EOS, generation=False) if not field.null]
+        return tuple(stated[:1])
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model is asked for text token by token, as far as the files tell.
+
+        Encoders, CLIP's text towers and models that pool are not; a tokenizer alone may be for one that is.
+        """
+        if self.pools is not None or isinstance(self.embeddings_or, Missing):
+            return False
+        return isinstance(self.config_or, Missing) or self.embeddings_or.generates
+
+    @property
+    def speaks_another_vocabulary(self) -> bool:
+        """Whether the ids that the model generates are not the tokenizer's, as MusicGen's audio codes."""
+        embeddings = self.embeddings_or
+        if isinstance(embeddings, Missing) or isinstance(self.config_or, Missing):
+            return False
+        if isinstance(embeddings.output_or, Table) and isinstance(embeddings.input_or, Table):
+            return embeddings.output_or.group != embeddings.input_or.group
+        return self.config_or.has("text_encoder") and self.config_or.has("decoder")
+
+    @property
+    def readable_templates(self) -> tuple[ChatTemplate, ...]:
+        """The chat templates that could be followed; raises FactMissing where there is none."""
+        found = tuple(template for template in self.templates if not template.problem)
+        if not found:
+            problems = [template.problem for template in self.templates]
+            raise FactMissing(problems[0] if problems else "there is no chat template")
+        return found
 
     def comparison(self, left: Table, right: Table) -> TableComparison:
         """The byte comparison of two tables of one shape and dtype."""
@@ -191,6 +221,5 @@ def is_placeholder(field: str) -> bool:
     Model classes replace these ids by features before the lookup, so they need no row.
     """
     words = field.split("_")
-    return bool({"image", "video", "audio", "img", "speech"} & set(words)) and not (
-        {"start", "end", "bos", "eos", "begin"} & set(words)
-    )
+    placeholders = {"image", "video", "audio", "img", "speech", "media", "placeholder"}
+    return bool(placeholders & set(words)) and not {"start", "end", "bos", "eos", "begin"} & set(words)

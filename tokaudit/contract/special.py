@@ -41,7 +41,8 @@ class IdField:
 
     ``name`` is the field ("eos_token_id", "image_token_index", "suppress_tokens"); ``role`` is set where it
     is a role's id. ``ids`` are the integers found in it. ``malformed`` says what else stands there.
-    ``by_default`` marks a value that the configuration class fills in because the file is silent.
+    ``by_default`` marks a value that the configuration class fills in because the file is silent, and
+    ``padding_index`` one of those that the class makes the padding index of its input table.
     ``generation`` tells generation_config.json from config.json; ``section`` is the part of a composite
     config ("" for the top, "text_config", "decoder" ...).
     """
@@ -55,6 +56,7 @@ class IdField:
     malformed: str = ""
     is_list: bool = False
     by_default: bool = False
+    padding_index: bool = False
     null: bool = False
 
 

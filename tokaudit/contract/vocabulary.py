@@ -135,6 +135,12 @@ class Pipeline:
         return any(self.stage(part, "ByteLevel") for part in ("pre_tokenizer", "normalizer"))
 
     @property
+    def mentions_byte_level(self) -> bool:
+        """Whether any stage is a ByteLevel one: a decoder alone is enough for some loaders."""
+        parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+        return any(self.stage(part, "ByteLevel") for part in parts)
+
+    @property
     def kind(self) -> str:
         """How people call it: "byte-level BPE", "SentencePiece BPE", "Unigram", "WordPiece" ..."""
         if self.model_type != "BPE":
@@ -155,6 +161,41 @@ class Emission:
     place: str  # "start", "end", "between", or "unused" where a definition is in no template
 
 
+class Treatment(enum.Enum):
+    """What a tokenizer class of transformers 5 does with a tokenizer.json."""
+
+    AS_IT_STANDS = "loads it as it stands"
+    REBUILT = "builds the pipeline anew from its vocabulary and merges"
+    NOT_READ = "has a Python implementation of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerClass:
+    """The class that ``AutoTokenizer`` of transformers 5 makes of the directory.
+
+    ``stated`` is the name that a file gives it, ``at`` where; "" where the model type decides alone.
+    ``name`` is the class that is instantiated.
+    """
+
+    stated: str
+    at: Location
+    name: str
+    treatment: Treatment
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The pipeline that the tokenizer class builds itself beside the one in tokenizer.json.
+
+    ``parts`` are the parts of tokenizer.json that it replaces by others ("normalizer", "added_tokens" ...).
+    ``saved`` and ``rebuilt`` are the encodings of the same texts by both; they hold every added token's text.
+    """
+
+    parts: tuple[str, ...]
+    saved: Mapping[str, tuple[int, ...]]
+    rebuilt: Mapping[str, tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What the `tokenizers` library made of tokenizer.json, in the isolated process.
@@ -169,8 +210,7 @@ class Loaded:
     effective: Mapping[str, int]
     encodings: Mapping[str, tuple[int, ...]] | Missing
     unreachable: tuple[int, ...] | Missing
-    rebuilt: Mapping[str, tuple[int, ...]] | Missing  # encodings after the class rebuilt the pipeline (TA414)
-    rebuilt_probes: Mapping[str, tuple[int, ...]] | Missing  # the same texts with the pipeline as saved
+    rebuilt: Rebuilt | Missing  # what the tokenizer class makes of the pipeline instead (TA414)
 
 
 @dataclass(frozen=True)
@@ -187,6 +227,7 @@ class Vocabulary:
     loaded_or: Loaded | Missing
     emissions: tuple[Emission, ...] = ()
     target: TokenTable | None = None  # a second vocabulary for the decoder (Marian, FSMT)
+    class_or: TokenizerClass | Missing = Missing("no file names a tokenizer class")
 
     @property
     def pipeline(self) -> Pipeline:
@@ -195,6 +236,10 @@ class Vocabulary:
     @property
     def loaded(self) -> Loaded:
         return present(self.loaded_or)
+
+    @property
+    def tokenizer_class(self) -> TokenizerClass:
+        return present(self.class_or)
 
     def table(self, witness: Witness) -> TokenTable:
         """The table of that witness; raises FactMissing where no file holds one."""

@@ -124,6 +124,11 @@ def _ids(name: str, value: object) -> tuple[tuple[int, ...], str]:
     return ids, f"{json_value(wrong)} is no token id"
 
 
-def default_field(name: str, section: str, id: int, at: Location) -> IdField:
-    """The field that a configuration class fills in where the file is silent."""
-    return IdField(name, _role(name), (id,), at, section=section, by_default=True)
+def default_field(name: str, section: str, ids: tuple[int, ...], at: Location, *, pads: bool) -> IdField:
+    """The field that a configuration class fills in where the file is silent.
+
+    ``pads`` says that the class makes it the padding index of its input table.
+    """
+    return IdField(
+        name, _role(name), ids, at, section=section, is_list=len(ids) > 1, by_default=True, padding_index=pads
+    )
