@@ -1,0 +1,69 @@
+"""Id fields of the configurations: how they are named and shown, and which row limit counts for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokaudit.contract import Contract, IdField, Table, Vocabulary
+from tokaudit.findings import Claim
+from tokaudit.rules.rows._beyond import RowLimit, row_limit
+from tokaudit.text import listed, named
+
+# Fields that force or forbid tokens during generation; every other id field describes the tokenizer.
+_FORCING = frozenset({"suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "decoder_start_token_id"})
+
+
+def forces(field: IdField) -> bool:
+    """Whether the field forces or forbids tokens (TA313); the others are left to TA301."""
+    return field.name in _FORCING or field.name.startswith("forced_")
+
+
+def path(field: IdField) -> str:
+    """The field with the section it stands in: "text_config.pad_token_id"."""
+    return f"{field.section}.{field.name}" if field.section else field.name
+
+
+def place(field: IdField) -> str:
+    """The field with its file: "config.json text_config.pad_token_id"."""
+    return f"{field.at.file} {path(field)}"
+
+
+def shown_id(contract: Contract, id: int) -> str:
+    """An id with its token's text, or alone where there is no tokenizer."""
+    vocabulary = contract.vocabulary_or
+    return named(id, vocabulary.text(id)) if isinstance(vocabulary, Vocabulary) else str(id)
+
+
+def shown_ids(contract: Contract, ids: Sequence[int]) -> str:
+    """The first few ids with their tokens' texts."""
+    return listed([shown_id(contract, id) for id in ids[:5]], total=len(ids))
+
+
+def states(contract: Contract, field: IdField) -> Claim:
+    """What the field says, as a claim."""
+    if field.by_default:
+        return Claim(field.at, f"not stated: the class takes {shown_ids(contract, field.ids)}")
+    if not field.ids:
+        return Claim(field.at, f"{field.name} is null")
+    text = shown_ids(contract, field.ids)
+    return Claim(field.at, f"{field.name} is [{text}]" if field.is_list else f"{field.name} is {text}")
+
+
+def limit_of(contract: Contract, field: IdField) -> RowLimit:
+    """How many rows the ids of this field may address.
+
+    Where the decoder has a vocabulary of its own, its fields and those of generation address its table.
+    """
+    if contract.speaks_another_vocabulary and (
+        field.generation or field.section == "decoder" or forces(field)
+    ):
+        own = contract.embeddings.output
+        tables = [table for table in contract.embeddings.secondary if table.group == own.group]
+        table: Table = next((table for table in tables if table.hidden == own.hidden), own)
+        rows = table.rows
+        return RowLimit(
+            rows,
+            table.says(f"{rows} rows: ids 0 to {rows - 1}"),
+            f"the decoder's embeddings have {rows} rows",
+        )
+    return row_limit(contract)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tokaudit.contract import Contract, IdField, Role
+from tokaudit.errors import FactMissing
+from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.rule import Rule
+from tokaudit.rules.special._ids import forces, path, place, states
+from tokaudit.rules.special._kind import is_text_tower
+from tokaudit.text import named
+
+# Words in a field's name or a token's text that mean the same.
+_KINDS = {
+    "image": ("image", "img", "boi", "eoi", "picture"),
+    "video": ("video",),
+    "audio": ("audio", "speech", "sound"),
+}
+_ENDS = {
+    "start": ("start", "begin", "bos", "boi", "sos", "open"),
+    "end": ("end", "eos", "eoi", "stop", "close"),
+}
+_CONTROL = re.compile(r"^\s*([<\[{(|\uff5c>]|</?\w|\|\|\|).*|.*[>\]})|\uff5c]\s*$", re.DOTALL)
+
+
+class SpecialIdNamesAnotherToken(Rule):
+    """An id field of the configuration names a token that is meant for something else.
+
+    ## What it finds
+
+    For each id that `config.json` or `generation_config.json` names, the token that the tokenizer has there:
+
+    - it has a different role in the tokenizer, and the role of the field has another token: a pad id that is
+      the begin token's;
+    - it is an ordinary piece of text, where a control token is meant: an end-of-sequence id that is "the";
+    - its text contradicts the field: `video_start_token_id` at `<|end_of_image|>`.
+
+    One token in several roles is common and fine (`<|endoftext|>` as bos and eos), and so is a bos id in the
+    configuration of a tokenizer that has no bos. Ids at which generation also stops are not reported.
+
+    ## Why it matters
+
+    Such ids come from another tokenizer, or are off by one. Generation stops at a word or never, padding
+    looks like text, images are marked with the wrong bracket. Nothing fails.
+
+    ## How to fix it
+
+    Write the id that this tokenizer gives the token that is meant; the finding names it where it can be told.
+    """
+
+    code = "TA308"
+    severity = Severity.WARNING
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        vocabulary = contract.vocabulary
+        if contract.speaks_another_vocabulary:
+            raise FactMissing("what the model generates is not in the tokenizer's vocabulary")
+        stated = [field for field in contract.id_fields if not field.by_default and not forces(field)]
+        for field in stated:
+            for id in field.ids[:100]:
+                text = vocabulary.text(id)
+                if text is None:
+                    continue
+                because = _contradiction(field, text) or _misnamed(contract, field, id, text)
+                if because:
+                    yield self._finding(contract, field, id, text, because)
+
+    def _finding(self, contract: Contract, field: IdField, id: int, text: str, because: str) -> Finding:
+        own = contract.roles().get(field.role) if field.role else None
+        right = f"{own.id}, the tokenizer's {own.content}" if own else "the id of the token that is meant"
+        return self.finding(
+            f"{place(field)} names {named(id, text)}, {because}",
+            [states(contract, field), Claim(contract.vocabulary.locate(id), f"id {named(id, text)}")],
+            why="the id is another tokenizer's or off by one: nothing fails, the wrong token is used",
+            fix=f"set {path(field)} to {right}",
+            subject=path(field),
+        )
+
+
+def _contradiction(field: IdField, text: str) -> str:
+    """What in the token's text contradicts the field's name; "" where nothing does."""
+    name_words, text_words = _words(field.name), _words(text)
+    for groups in (_ENDS, _KINDS):
+        meant = _groups(name_words, groups)
+        found = _groups(text_words, groups)
+        if field.role is None and meant and found and not meant & found:
+            return f"whose text says {_or(found)} where the field says {_or(meant)}"
+    return ""
+
+
+def _words(text: str) -> set[str]:
+    """The words of a name or a token: letters, split at marks and at inner capitals."""
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", text)
+    return {word.lower() for word in re.findall(r"[A-Za-z]+", spaced)}
+
+
+def _groups(words: set[str], groups: dict[str, tuple[str, ...]]) -> set[str]:
+    return {group for group, members in groups.items() if words & set(members)}
+
+
+def _or(words: set[str]) -> str:
+    return " or ".join(f'"{word}"' for word in sorted(words))
+
+
+def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
+    """Why the token cannot be what the role field wants; "" where it can."""
+    if field.role is None or is_text_tower(contract):
+        return ""
+    roles = contract.roles()
+    given = [role for role, token in roles.items() if token.id == id]
+    if field.role in given or (field.role is Role.EOS and _stops_anyway(contract, id)):
+        return ""
+    if given:
+        return f"the tokenizer's {given[0].value} token" if field.role in roles else ""
+    if _is_ordinary(contract, id, text):
+        return "an ordinary piece of text"
+    return ""
+
+
+def _stops_anyway(contract: Contract, id: int) -> bool:
+    """Whether the id is one of several stop ids that include the tokenizer's own."""
+    stops = {stop for field in contract.stop_ids for stop in field.ids}
+    eos = contract.roles().get(Role.EOS)
+    return id in stops and eos is not None and eos.id in stops
+
+
+def _is_ordinary(contract: Contract, id: int, text: str) -> bool:
+    """A token of the base vocabulary that no file adds, without the brackets of a control token."""
+    added = {token.content for token in contract.vocabulary.added}
+    return text not in added and not _CONTROL.match(text)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokaudit.contract import ChatTemplate, Contract, IdField, Role, Token
+from tokaudit.errors import FactMissing
+from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.rule import Rule
+from tokaudit.rules.special._ids import path, shown_ids, states
+from tokaudit.text import listed, named, shown
+
+
+class TemplateStopNotEos(Rule):
+    """No token that ends an assistant's turn in the chat template is one that generation stops at.
+
+    ## What it finds
+
+    The chat template is followed (never rendered) through an assistant's message, to the control tokens that
+    it prints after the text. If none of them is among the stop ids (those of `generation_config.json`, or of
+    `config.json` where that file is absent), generation does not stop when the turn ends. gpt-oss ends
+    messages with `<|end|>` and turns with `<|return|>` or `<|call|>`: the turn counts.
+
+    The rule is silent where the template prints nothing after the text that is a token, and where the turn
+    ends with the tokenizer's own end-of-sequence token: whether generation stops at that one is what
+    `eos-disagree` says.
+
+    ## Why it matters
+
+    A chat model ends its answer as its template does. A generation loop that waits for another token goes
+    on: it prints the marker and plays the user's next turn too, until the length limit.
+
+    ## How to fix it
+
+    Add the id to the stop ids: `"eos_token_id": [128001, 128009]` in `generation_config.json`. For a base
+    model that was given a chat template, use a template that ends turns with its `eos_token`.
+    """
+
+    code = "TA312"
+    severity = Severity.ERROR
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        templates = contract.readable_templates
+        if not contract.generates or contract.speaks_another_vocabulary:
+            raise FactMissing("the model does not generate the tokenizer's text")
+        stops = [field for field in contract.stop_ids if field.ids]
+        if not stops:
+            raise FactMissing("no configuration names an end-of-sequence id")
+        ends = {template.at: _ends(contract, template) for template in templates}
+        if not any(ends.values()):
+            raise FactMissing("the chat template does not show which token ends an assistant's turn")
+        stop_ids = {id for field in stops for id in field.ids}
+        eos = contract.roles().get(Role.EOS)
+        for template in templates:
+            ids = {token.id for token in ends[template.at]}
+            if ids and not ids & stop_ids and (eos is None or eos.id not in ids):
+                yield self._finding(contract, template, ends[template.at], stops)
+
+    def _finding(
+        self, contract: Contract, template: ChatTemplate, ends: list[Token], stops: list[IdField]
+    ) -> Finding:
+        stop_ids = [id for field in stops for id in field.ids]
+        last = ends[-1]
+        return self.finding(
+            f"the {template.name} chat template ends an assistant's turn with "
+            f"{listed([named(token.id, token.content) for token in ends])}, and generation stops at "
+            f"{shown_ids(contract, stop_ids)}",
+            [
+                Claim(
+                    template.at, f"prints {listed([shown(token.content) for token in ends])} after the text"
+                ),
+                *(states(contract, field) for field in stops),
+                *(Claim(token.at, f"id {named(token.id, token.content)}") for token in ends[:3]),
+            ],
+            why="the model ends its answer with a token that generation ignores, and goes on",
+            fix=f"set {path(stops[0])} to {[*stop_ids[:5], last.id]} in {stops[0].at.file}",
+            subject=template.name,
+        )
+
+
+def _ends(contract: Contract, template: ChatTemplate) -> list[Token]:
+    """The tokens that can end a turn, as far as the vocabulary has them."""
+    vocabulary = contract.vocabulary
+    roles = {f"{role.value}_token": token for role, token in contract.roles().items()}
+    found: list[Token] = []
+    for text in template.turn_ends:
+        if text in roles:
+            found.append(roles[text])
+        elif text in vocabulary.by_content:
+            found.append(vocabulary.token(text))
+    return found
