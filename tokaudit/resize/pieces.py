@@ -27,8 +27,10 @@ def decompose(
     Raises Refused where the tokenizer cannot be asked.
     """
     vocabulary = contract.vocabulary_or
-    if isinstance(vocabulary, Missing) or isinstance(vocabulary.loaded_or, Missing) or not added:
+    if not added or TOKENIZER_JSON not in contract.files:
         return {}
+    if isinstance(vocabulary, Missing) or isinstance(vocabulary.loaded_or, Missing):
+        raise Refused("the old tokenizer cannot be asked for the pieces of the new tokens")
     methods = {token.content: token.init or request.init for token in request.tokens}
     texts = {token.content: _text(token, methods.get(token.content, request.init)) for token in added}
     new = frozenset(token.content for token in added)
