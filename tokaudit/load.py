@@ -35,6 +35,7 @@ from tokaudit.contract import (
 )
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.families import id_defaults, resolve
+from tokaudit.families.tokenizer_classes import tokenizer_class
 from tokaudit.findings import Location
 from tokaudit.formats import (
     chat_template,
@@ -51,6 +52,7 @@ from tokaudit.formats.checkpoint import read_checkpoint
 from tokaudit.formats.compare import compare_tables
 from tokaudit.sources import Source, open_source
 from tokaudit.tokenizing import TokenizerFailure, TokenizerProcess, start
+from tokaudit.tokenizing.probes import compare_rebuilt
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]
@@ -143,7 +145,8 @@ def _contract(
     )
     checkpoint = _checkpoint(model, model_config, options)
     embeddings = resolve(model_config, checkpoint)
-    vocabulary, templates, problem = _tokenizer(tokens, process, tokenizer_config, special)
+    config_beside = model_config if tokens is model else tokens.document("config.json")
+    vocabulary, templates, problem = _tokenizer(tokens, process, tokenizer_config, config_beside, special)
     nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint))
     if nothing and not model.unreadable and options.read_weights:
         hint = f"looked for {SIGNS_OF_A_MODEL}"
@@ -205,6 +208,7 @@ def _tokenizer(
     tokens: _Reader,
     process: TokenizerProcess | Missing,
     tokenizer_config: Document | Missing,
+    config_beside: Document | Missing,
     special: tuple[SpecialToken, ...],
 ) -> tuple[Vocabulary | Missing, tuple[ChatTemplate, ...], Fact[str] | None]:
     """The vocabulary, the chat templates, and why tokenizer.json does not parse or load."""
@@ -238,6 +242,15 @@ def _tokenizer(
     if isinstance(loaded, Fact):
         problem = problem or loaded
         loaded = Missing("the tokenizers library does not load tokenizer.json")
+    if file is not None:
+        found = tokens.attempt(
+            TOKENIZER_JSON,
+            lambda: tokenizer_class(tokenizer_config, config_beside, file.pipeline),
+        )
+        vocabulary = replace(vocabulary, class_or=found)
+        if isinstance(loaded, Loaded) and isinstance(process, TokenizerProcess):
+            rebuilt = _answer(lambda: compare_rebuilt(process, vocabulary, tokenizer_config, special))
+            loaded = replace(loaded, rebuilt=rebuilt)
     return replace(vocabulary, loaded_or=loaded), templates, problem
 
 
@@ -345,8 +358,7 @@ def _loaded(process: TokenizerProcess | Missing, asked: list[str]) -> Loaded | M
         effective=result.effective,
         encodings=_answer(lambda: process.encode(asked)),
         unreachable=_answer(lambda: process.unreachable(most_tokens=MOST_TOKENS_TRIED)),
-        rebuilt=Missing("the class rebuilds nothing"),
-        rebuilt_probes=Missing("the class rebuilds nothing"),
+        rebuilt=Missing("the tokenizer class was not asked"),
     )
 
 

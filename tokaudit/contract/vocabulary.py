@@ -169,6 +169,9 @@ class Treatment(enum.Enum):
     NOT_READ = "has a Python implementation of its own"
 
 
+NO_CLASS = Missing("no file names a tokenizer class")
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizerClass:
     """The class that ``AutoTokenizer`` of transformers 5 makes of the directory.
@@ -227,7 +230,7 @@ class Vocabulary:
     loaded_or: Loaded | Missing
     emissions: tuple[Emission, ...] = ()
     target: TokenTable | None = None  # a second vocabulary for the decoder (Marian, FSMT)
-    class_or: TokenizerClass | Missing = Missing("no file names a tokenizer class")
+    class_or: TokenizerClass | Missing = NO_CLASS
 
     @property
     def pipeline(self) -> Pipeline:

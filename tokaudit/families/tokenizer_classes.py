@@ -7,30 +7,16 @@ tools/make_tokenizer_classes.py).
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from tokaudit.contract import Document, Missing, Pipeline, TokenizerClass, Treatment
+from tokaudit.errors import FactMissing
 
-class Treatment(enum.Enum):
-    """What a class of transformers 5 does with a tokenizer.json."""
-
-    AS_IT_STANDS = "loads it as it stands"
-    REBUILT = "builds the pipeline anew from its vocabulary and merges"
-    NOT_READ = "has a Python implementation of its own"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedClass:
-    name: str
-    treatment: Treatment
-
-
-GENERIC = LoadedClass("TokenizersBackend", Treatment.AS_IT_STANDS)
+GENERIC = ("TokenizersBackend", Treatment.AS_IT_STANDS)
 
 # Classes that only hold whatever tokenizer.json says.
 GENERIC_NAMES = frozenset(
@@ -66,12 +52,39 @@ def is_known_model_type(model_type: str) -> bool:
     return model_type in _data()["model_types"]
 
 
-def loaded_class(stated: str, model_type: str, *, byte_level: bool) -> LoadedClass:
+def tokenizer_class(
+    tokenizer_config: Document | Missing, config: Document | Missing, pipeline: Pipeline
+) -> TokenizerClass:
     """The class that ``AutoTokenizer`` of transformers 5 makes of a directory with a tokenizer.json.
 
-    ``stated`` is ``tokenizer_class`` of tokenizer_config.json, or else of config.json ("" for none).
+    Raises FactMissing where the class comes with the model, or where no file names one.
+    """
+    if isinstance(tokenizer_config, Document) and tokenizer_config.has("auto_map"):
+        raise FactMissing("the tokenizer's class is code that comes with the model (auto_map)")
+    for document in (tokenizer_config, config):
+        stated = document.data.get("tokenizer_class") if isinstance(document, Document) else None
+        if isinstance(document, Document) and isinstance(stated, str) and stated:
+            name, treatment = loaded_class(
+                stated, _model_type(config), byte_level=pipeline.mentions_byte_level
+            )
+            return TokenizerClass(stated, document.at.child("tokenizer_class"), name, treatment)
+    model_type = _model_type(config)
+    if isinstance(config, Document) and model_type:
+        name, treatment = loaded_class("", model_type, byte_level=pipeline.mentions_byte_level)
+        return TokenizerClass("", config.at.child("model_type"), name, treatment)
+    raise FactMissing("no file names a tokenizer class")
+
+
+def _model_type(config: Document | Missing) -> str:
+    stated = config.data.get("model_type") if isinstance(config, Document) else None
+    return stated if isinstance(stated, str) else ""
+
+
+def loaded_class(stated: str, model_type: str, *, byte_level: bool) -> tuple[str, Treatment]:
+    """The class that is instantiated for a stated name ("" for none) and a model type ("" for none).
+
     ``byte_level`` says whether tokenizer.json mentions a ByteLevel step. Source: transformers 5.24,
-    models/auto/tokenization_auto.py; classes of ``auto_map`` are not covered.
+    models/auto/tokenization_auto.py.
     """
     registered = _data()["registered"].get(model_type, "").removesuffix("Fast")
     overruled = model_type in _data()["overruled"]
@@ -88,7 +101,7 @@ def loaded_class(stated: str, model_type: str, *, byte_level: bool) -> LoadedCla
     return GENERIC if mistral else _resolved(registered)
 
 
-def _resolved(name: str) -> LoadedClass:
+def _resolved(name: str) -> tuple[str, Treatment]:
     """A class by the name that a file gives it; unknown and generic ones become the generic class."""
     classes = _data()["classes"]
     entry = classes.get(name) or classes.get(name + "Fast") or classes.get(name.removesuffix("Fast")) or {}
@@ -96,5 +109,5 @@ def _resolved(name: str) -> LoadedClass:
     if becomes in GENERIC_NAMES:
         return GENERIC
     if "rebuilds" not in entry:
-        return LoadedClass(becomes, Treatment.NOT_READ)
-    return LoadedClass(becomes, Treatment.REBUILT if entry["rebuilds"] else Treatment.AS_IT_STANDS)
+        return becomes, Treatment.NOT_READ
+    return becomes, Treatment.REBUILT if entry["rebuilds"] else Treatment.AS_IT_STANDS

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tokaudit.contract import AddedToken
+from tokaudit.findings import Location
 from tokaudit.tokenizing.renumber import effective_ids
 
 Json = Mapping[str, object]
@@ -101,19 +102,19 @@ def rebuilt(
     }
 
 
-def added_again(
-    declared: Iterable[AddedToken], special: Iterable[str], flags: Mapping[str, AddedToken]
-) -> tuple[AddedToken, ...]:
+def added_again(declared: Iterable[AddedToken], special: Iterable[str]) -> tuple[AddedToken, ...]:
     """Added tokens in the order in which a rebuilding class adds them.
 
     ``declared`` are those of ``added_tokens_decoder``, or of tokenizer.json where there is none; they go by
-    their declared ids. Special tokens that are not among them follow, with the ``flags`` of their declaration
-    where there is one.
+    their declared ids, and of two with one id the last counts. ``special`` tokens that are not among them
+    follow.
     """
-    ordered = {token.content: token for token in sorted(declared, key=lambda token: token.id)}
+    by_id = {token.id: token for token in declared}
+    ordered = {by_id[id].content: by_id[id] for id in sorted(by_id)}
+    nowhere = Location("")
     for content in special:
-        if content not in ordered and content in flags:
-            ordered[content] = flags[content]
+        if content not in ordered:
+            ordered[content] = AddedToken(0, content, nowhere, special=True, normalized=False)
     return tuple(ordered.values())
 
 

@@ -1,0 +1,88 @@
+"""Texts that are encoded twice: with tokenizer.json as it stands, and with what the class makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from tokaudit.contract import (
+    AddedToken,
+    Document,
+    Missing,
+    Rebuilt,
+    SpecialToken,
+    TokenizerClass,
+    Treatment,
+    Vocabulary,
+    Witness,
+)
+from tokaudit.errors import FactMissing
+from tokaudit.families.tokenizer_classes import class_defaults
+from tokaudit.tokenizing.process import TokenizerProcess
+from tokaudit.tokenizing.rebuild import added_again, differences, rebuilds, rebuilt
+
+# Ordinary text of several kinds: no text begins with a space and none follows a special token, where the
+# layouts of SentencePiece models differ by design.
+PROBES = (
+    "The Theory of Relativity was published in 1905.",
+    "don't stop: 12,345.67 (and 89%) of it's cost",
+    "tabs\tand  double spaces\nnew\r\nlines\n\nend",
+    "Z\u00fcrich na\u00efve \u0130stanbul \u00c6sir stra\u00dfe",
+    "cafe\u0301 \ufb01ne \uff21\uff22 \u2460 x\u00b2",
+    "\u4f60\u597d\u4e16\u754c \u3053\u3093\u306b\u3061\u306f \u0645\u0631\u062d\u0628\u0627 \u0928\u092e",
+    "def f(x):\n    return x+1  # \U0001f600\U0001f44d\U0001f3fd",
+)
+MOST_TOKENS_PROBED = 2000
+
+
+def compare_rebuilt(
+    process: TokenizerProcess,
+    vocabulary: Vocabulary,
+    tokenizer_config: Document | Missing,
+    special: tuple[SpecialToken, ...],
+) -> Rebuilt:
+    """What the tokenizer class builds in place of tokenizer.json, and the encodings of the probes by both.
+
+    The library loads the other pipeline only where it differs. Raises FactMissing where the class takes
+    tokenizer.json as it stands or where it is not known what it builds, and TokenizerFailure.
+    """
+    known = vocabulary.tokenizer_class
+    if known.treatment is not Treatment.REBUILT:
+        raise FactMissing(f"{known.name} of transformers 5 {known.treatment.value}")
+    if not rebuilds(known.name):
+        raise FactMissing(f"it is not known what {known.name} of transformers 5 builds")
+    settings = tokenizer_config.data if isinstance(tokenizer_config, Document) else {}
+    roles = _roles(known, settings, special)
+    extra = [token.content for token in special if token.role is None and token.content]
+    document = vocabulary.pipeline.document.data
+    added = added_again(_declared(vocabulary, settings), [*roles.values(), *extra])
+    other = rebuilt(document, known.name, settings, roles, added)
+    if other is None:
+        raise FactMissing(f"{known.name} of transformers 5 cannot take this vocabulary")
+    parts = differences(document, other)
+    if not parts:
+        return Rebuilt((), {}, {})
+    own = vocabulary.table(Witness.ADDED).ids
+    texts = [*PROBES, *list(own)[:MOST_TOKENS_PROBED]]
+    attachment = json.dumps(other, ensure_ascii=False).encode()
+    return Rebuilt(parts, process.encode(texts), process.rebuild(attachment, texts))
+
+
+def _roles(
+    known: TokenizerClass, settings: Mapping[str, object], special: tuple[SpecialToken, ...]
+) -> dict[str, str]:
+    """The special tokens by field name: what files state (null, too), else what the class fills in."""
+    filled = {field: text for field, text in class_defaults(known.name).items() if field not in settings}
+    stated = {token.name: token.content for token in special if token.role and not token.by_default}
+    return {field: text for field, text in {**filled, **stated}.items() if text}
+
+
+def _declared(vocabulary: Vocabulary, settings: Mapping[str, object]) -> Iterator[AddedToken]:
+    """The added tokens that a rebuilding class hears of, in its order of reading."""
+    witnesses = [Witness.DECODER]
+    if "added_tokens_decoder" not in settings:
+        witnesses = [Witness.ADDED_FILE, Witness.ADDED]
+    for witness in witnesses:
+        for table in vocabulary.tables:
+            if table.witness is witness:
+                yield from table.entries
