@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import jsonschema
@@ -328,6 +329,16 @@ def test_no_text_of_a_model_can_act_on_a_terminal_or_a_ci_log(format: str, view:
 def test_no_line_is_wider_than_the_terminal(view: View) -> None:
     for line in terminal.render(list(REPORTS.values()), view).splitlines():
         assert cell_len(line) <= view.width, line
+
+
+def test_a_name_of_megabytes_neither_fills_the_screen_nor_takes_long() -> None:
+    name = "A" * 5_000_000
+    long = finding(TA101, Severity.ERROR, name, Claim(Location(name, f"/{name}"), name), why=name, fix=name)
+    started = time.process_time()
+    text = terminal.render([dataclasses.replace(CLEAN, findings=(long,))], View())
+    assert time.process_time() - started < 2
+    assert len(text) < 15_000
+    assert "A…A" in text
 
 
 def test_colours_change_nothing_but_the_colours() -> None:

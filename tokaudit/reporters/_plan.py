@@ -79,6 +79,11 @@ def _tables(page: Page, plan: Plan) -> None:
     if rows:
         page.put(("tables", "bold"))
         page.columns(rows, indent=2, styles=("cyan", ""))
+        shards = counted(len(plan.rewritten_shards), "shard")
+        page.put(
+            text=f"{shards} rewritten ({size(plan.bytes_rewritten)}), {size(plan.bytes_copied)} copied",
+            column=2,
+        )
         page.blank()
 
 
@@ -167,6 +172,8 @@ def as_json(plan: Plan) -> str:
             }
             for edit in plan.files
         ],
+        "bytes_rewritten": plan.bytes_rewritten,
+        "bytes_copied": plan.bytes_copied,
         "replaced_files": list(plan.replaced_files),
         "notes": list(plan.notes),
     }

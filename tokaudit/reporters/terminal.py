@@ -8,10 +8,11 @@ from itertools import groupby
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Summary, TableFacts, Verdict
 from tokaudit.reporters import View
-from tokaudit.reporters._page import COLOURS, Page
+from tokaudit.reporters._page import COLOURS, Page, shortened
 from tokaudit.text import counted, named, size
 
 FACT_COLUMN = 21
+LONGEST_PLACE = 240  # characters of a location
 UNKNOWN = "unknown"
 
 
@@ -155,7 +156,8 @@ def _title(finding: Finding) -> list[tuple[str, str]]:
 def _full(page: Page, finding: Finding) -> None:
     page.put(*_title(finding))
     page.put(text=finding.message, style="bold", column=2)
-    page.columns([(str(claim.at), claim.says) for claim in finding.claims], indent=4, styles=("cyan", ""))
+    claims = [(shortened(str(claim.at), LONGEST_PLACE), claim.says) for claim in finding.claims]
+    page.columns(claims, indent=4, styles=("cyan", ""))
     page.put(("  why  ", "dim"), text=finding.why)
     page.put(("  fix  ", "green"), text=finding.fix)
 
