@@ -391,16 +391,13 @@ def _comparisons(
 
 def _pairs(embeddings: Embeddings) -> Iterator[tuple[Table, Table, bool]]:
     """(left, right, whether every difference counts): untied tables only need their first difference."""
-    if not isinstance(embeddings.input_or, Table):
-        return
     tied = isinstance(embeddings.tie_or, Missing) or any(r.tied for r in embeddings.tie_or.readings)
-    if isinstance(embeddings.output_or, Table):
-        yield embeddings.input_or, embeddings.output_or, tied
-    for copy in embeddings.secondary:
-        if copy.group == embeddings.input_or.group and re.search(
-            r"(shared|embed_tokens)\.weight$", copy.name
-        ):
-            yield embeddings.input_or, copy, tied
+    if isinstance(embeddings.tie_partner_or, Table) and isinstance(embeddings.output_or, Table):
+        yield embeddings.tie_partner_or, embeddings.output_or, tied
+    if isinstance(embeddings.input_or, Table):
+        for table in embeddings.secondary:
+            if table.copy:
+                yield embeddings.input_or, table, True
 
 
 def _pools(model: _Reader) -> Location | None:

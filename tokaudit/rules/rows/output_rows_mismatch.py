@@ -44,6 +44,6 @@ class OutputRowsMismatch(Rule):
                 f"the input embeddings have {source.rows} rows, the output embeddings {output.rows}{known}",
                 [output.says(f"{output.rows} rows"), source.says(f"{source.rows} rows")],
                 why="some tokens can be read but not produced, or the reverse; most loaders refuse",
-                fix=f"`tokaudit resize SRC DST --rows {rows}` brings both tables to one size",
+                fix=f"`tokaudit resize SRC DST --rows {rows}` brings both tables to matching sizes",
                 subject=output.name,
             )

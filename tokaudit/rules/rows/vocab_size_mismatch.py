@@ -45,6 +45,11 @@ class VocabSizeMismatch(Rule):
         field = expected.terms[0]
         wrong = [fact for fact in embeddings.vocab_sizes if fact.at != field.at and fact.value == field.value]
         paths = " and ".join(fact.at.pointer.removeprefix("/").replace("/", ".") for fact in (field, *wrong))
+        lost = (
+            f"; or, if rows were lost, `tokaudit resize SRC DST --rows {expected.value}`"
+            if table.rows < expected.value
+            else ""
+        )
         designed = "" if expected.value == field.value else f", which asks for {expected.value}"
         return self.finding(
             f"{paths} is {field.value}{designed}; {table.name} has {table.rows} rows",
@@ -55,8 +60,7 @@ class VocabSizeMismatch(Rule):
                 *(Claim(term.at, str(term.value)) for term in expected.terms[1:]),
             ],
             why="loaders build the table from the configuration and refuse the stored one, or keep it random",
-            fix=f"{_correction(table, expected, paths)} in {field.at.file}; "
-            f"or, if rows were lost, `tokaudit resize SRC DST --rows {expected.value}`",
+            fix=f"{_correction(table, expected, paths)} in {field.at.file}{lost}",
             subject=table.name,
         )
 

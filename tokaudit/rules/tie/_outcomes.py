@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Table, Tie, TieReading
+from tokaudit.contract import Contract, Table, TableComparison, Tie, TieReading
 from tokaudit.findings import Claim
-from tokaudit.rules.rows._tables import stored_output
+from tokaudit.rules.rows._tables import row_name, stored_output
+from tokaudit.text import listed
 
 # Keeps stored tables apart when they differ, whatever the flag says (measured: 5.24 keeps both and warns,
 # 4.57 ties silently and discards the output table).
@@ -40,10 +41,12 @@ def stored_pair(contract: Contract) -> tuple[tuple[Table, Table], ...]:
 def outcomes(contract: Contract) -> tuple[tuple[TieReading, Outcome], ...]:
     """What each loader ends up with. Raises FactMissing where the tables had to be compared and were not."""
     tie = contract.embeddings.tie
-    pair = stored_pair(contract)
-    if not pair:
+    pairs = stored_pair(contract)
+    if not pairs:
         return tuple((reading, Outcome.ONE if reading.tied else Outcome.RANDOM) for reading in tie.readings)
-    if contract.comparison(*pair[0]).equal:
+    if untied_everywhere(tie):
+        return tuple((reading, Outcome.TWO) for reading in tie.readings)
+    if any(contract.comparison(*pair).equal for pair in pairs):
         return tuple((reading, Outcome.ONE) for reading in tie.readings)
     return tuple((reading, _of_unequal(reading)) for reading in tie.readings)
 
@@ -51,6 +54,18 @@ def outcomes(contract: Contract) -> tuple[tuple[TieReading, Outcome], ...]:
 def _of_unequal(reading: TieReading) -> Outcome:
     keeps = not reading.tied or reading.loader == KEEPS_UNEQUAL
     return Outcome.TWO if keeps else Outcome.DROPPED
+
+
+def difference(contract: Contract, comparison: TableComparison) -> str:
+    """``12 rows differ (0 "a", 1 "b" and 10 more; by up to 0.25)``."""
+    left, right = comparison.left, comparison.right
+    if left.dtype != right.dtype:
+        return f"they are stored as {left.dtype} and {right.dtype}, so that no row is the same"
+    which = listed([row_name(contract, row) for row in comparison.first], total=comparison.different_rows)
+    largest = comparison.max_difference
+    by = "" if largest is None else f"; by up to {largest:.3g}"
+    differ = "row differs" if comparison.different_rows == 1 else "rows differ"
+    return f"{comparison.different_rows} {differ} ({which}{by})"
 
 
 def flag_claims(contract: Contract) -> Iterator[Claim]:

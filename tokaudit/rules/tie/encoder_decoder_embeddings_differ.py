@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import row_name, surplus
-from tokaudit.text import counted, listed
+from tokaudit.rules.rows._tables import surplus
+from tokaudit.rules.tie._outcomes import difference
 
 
 class EncoderDecoderEmbeddingsDiffer(Rule):
@@ -44,11 +44,9 @@ class EncoderDecoderEmbeddingsDiffer(Rule):
             comparison = contract.comparison(source, copy)
             if comparison.equal:
                 continue
-            rows = [row_name(contract, row) for row in comparison.first]
             yield self.finding(
-                f"{copy.name} and {source.name} are one table in this class, but "
-                f"{counted(comparison.different_rows, 'row')} differ "
-                f"({listed(rows, total=comparison.different_rows)})",
+                f"{copy.name} and {source.name} are one table in this class, "
+                f"but {difference(contract, comparison)}",
                 [copy.says("another copy"), source.says("the input embeddings")],
                 why="which copy the model gets depends on the loader",
                 fix=f"keep the trained copy and take the other out ({copy.name} or {source.name})",

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, TableComparison
+from tokaudit.contract import Contract
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import row_name
-from tokaudit.rules.tie._outcomes import flag_claims, stored_pair, tied_everywhere
-from tokaudit.text import listed
+from tokaudit.rules.tie._outcomes import difference, flag_claims, stored_pair, tied_everywhere
 
 
 class TiedTablesDiffer(Rule):
@@ -45,7 +43,7 @@ class TiedTablesDiffer(Rule):
                 continue
             yield self.finding(
                 f"the configuration ties {output.name} to {source.name}, "
-                f"but {_difference(contract, comparison)}",
+                f"but {difference(contract, comparison)}",
                 [
                     output.says(f"differs in {comparison.different_rows} rows"),
                     source.says(f"{source.rows} rows"),
@@ -56,14 +54,3 @@ class TiedTablesDiffer(Rule):
                 f"or take {output.name} out of the checkpoint",
                 subject=output.name,
             )
-
-
-def _difference(contract: Contract, comparison: TableComparison) -> str:
-    """``12 rows differ (0 "a", 1 "b" and 10 more; by up to 0.25)``."""
-    if comparison.left.dtype != comparison.right.dtype:
-        return f"they are stored as {comparison.left.dtype} and {comparison.right.dtype}: all rows differ"
-    rows = [row_name(contract, row) for row in comparison.first]
-    which = listed(rows, total=comparison.different_rows)
-    largest = comparison.max_difference
-    by = "" if largest is None else f"; by up to {largest:.3g}"
-    return f"{comparison.different_rows} rows differ ({which}{by})"

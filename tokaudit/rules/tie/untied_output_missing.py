@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Missing
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.rows._tables import stored_output
@@ -40,10 +40,9 @@ class UntiedOutputMissing(Rule):
         if not embeddings.generates or not untied_everywhere(embeddings.tie) or stored_output(contract):
             return
         pools = contract.pools
-        reason = embeddings.output_or.reason if isinstance(embeddings.output_or, Missing) else ""
         evidence = [Claim(pools, "shows that the model pools")] if pools else []
         yield self.finding(
-            f"no output embeddings are stored and the configuration says untied ({reason})",
+            "no output embeddings are stored, and the configuration says untied",
             [*flag_claims(contract), embeddings.input.says("the only table"), *evidence],
             why="the model only pools, but serving it as a language model would start with random output"
             if pools
