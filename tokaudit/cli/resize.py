@@ -11,7 +11,7 @@ from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from tokaudit.reporters import View
-    from tokaudit.resize.plan import Request
+    from tokaudit.resize.request import Request
 
 
 def resize(
@@ -121,7 +121,7 @@ def resize(
 
 def _request(asked: tuple[list[str], bool, str | None, list[str]], **options: Any) -> Request:
     from tokaudit.resize.ask import roles, token_file
-    from tokaudit.resize.plan import NewToken, Request
+    from tokaudit.resize.request import NewToken, Request
 
     texts, special, file, role_texts = asked
     tokens = tuple(NewToken(text, special=special) for text in texts)

@@ -13,18 +13,27 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tokaudit.resize.plan import NewToken, Plan, Refused, Request
+    from tokaudit.resize.plan import Plan
     from tokaudit.resize.prepare import plan_resize
+    from tokaudit.resize.request import NewToken, Refused, Request
     from tokaudit.resize.run import Result, resize
 
 __all__ = ["NewToken", "Plan", "Refused", "Request", "Result", "plan_resize", "resize"]
 
-_HOME = {"Result": "run", "resize": "run", "plan_resize": "prepare"}
+_HOME = {
+    "NewToken": "request",
+    "Plan": "plan",
+    "Refused": "request",
+    "Request": "request",
+    "Result": "run",
+    "plan_resize": "prepare",
+    "resize": "run",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'plan')}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokaudit.contract import Role
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.formats import limits, strict_json
-from tokaudit.resize.plan import METHODS, NewToken
+from tokaudit.resize.request import METHODS, NewToken
 from tokaudit.text import closest, json_kind, shown
 
 _TAKES_ARGUMENT = {"copy": "TOKEN", "description": "TEXT"}

@@ -47,7 +47,7 @@ def weighted_subwords(row: NewRow, rows: StoredRows, generator: torch.Generator)
     if not row.pieces:
         return mean(row, rows, generator)
     share = torch.tensor(weights("weighted-subwords", len(row.pieces), output_side=rows.output_side))
-    return share @ rows.gather([piece.id for piece in row.pieces])
+    return torch.matmul(share, rows.gather([piece.id for piece in row.pieces]))
 
 
 def weights(method: str, pieces: int, *, output_side: bool) -> tuple[float, ...]:
@@ -64,7 +64,7 @@ def normal(row: NewRow, rows: StoredRows, generator: torch.Generator) -> torch.T
     factor = NORMAL_SCALE * rows.covariance
     jitter = 1e-6 * float(factor.diagonal().mean()) + 1e-30
     lower, _ = torch.linalg.cholesky_ex(factor + jitter * torch.eye(rows.hidden))
-    return rows.summary.mean + lower @ torch.randn(rows.hidden, generator=generator)
+    return rows.summary.mean + torch.mv(lower, torch.randn(rows.hidden, generator=generator))
 
 
 def zeros(row: NewRow, rows: StoredRows, generator: torch.Generator) -> torch.Tensor:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from tokaudit.resize.initialisers import weights
-from tokaudit.resize.plan import NewRow, Plan, Request
+from tokaudit.resize.plan import NewRow, Plan
+from tokaudit.resize.request import Request
 from tokaudit.resize.rows import StoredRows
 from tokaudit.sources import Source
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from tokaudit.contract import AddedToken, Contract, Missing
 from tokaudit.formats import limits
 from tokaudit.load import TOKENIZER_JSON
-from tokaudit.resize.plan import Refused, Request
+from tokaudit.resize.request import Refused, Request
 from tokaudit.sources import open_source
 from tokaudit.text import shown
 from tokaudit.tokenizing import TokenizerFailure, start

@@ -10,8 +10,11 @@ from tokaudit import audit
 from tokaudit.contract import AddedToken, Contract, Options
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.load import load
+from tokaudit.resize.make import make_plan
 from tokaudit.resize.pieces import decompose
-from tokaudit.resize.plan import Plan, Refused, Request, make_plan, tokens_of_target, tokens_to_add
+from tokaudit.resize.plan import Plan
+from tokaudit.resize.request import Refused, Request
+from tokaudit.resize.tokens import tokens_of_target, tokens_to_add
 
 
 @dataclass(frozen=True)

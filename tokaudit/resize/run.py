@@ -20,17 +20,14 @@ from tokaudit.formats.checkpoint import read_checkpoint
 from tokaudit.load import load
 from tokaudit.report import Report
 from tokaudit.resize.carry import Carried, LeftBehind, survey
+from tokaudit.resize.edits import tokenizer_files
 from tokaudit.resize.manifest import FILE as MANIFEST
 from tokaudit.resize.manifest import Neighbour, WrittenRow, digest, manifest, nearest
-from tokaudit.resize.plan import (
-    FileEdit,
-    Plan,
-    Refused,
-    Request,
-    TensorEdit,
-    tokenizer_files,
-)
+from tokaudit.resize.optimizer import FILE as OPTIMIZER
+from tokaudit.resize.optimizer import grow_optimizer
+from tokaudit.resize.plan import FileEdit, Plan, TensorEdit
 from tokaudit.resize.prepare import Prepared, prepare
+from tokaudit.resize.request import Refused, Request
 from tokaudit.resize.write import (
     Progress,
     Quiet,
@@ -137,7 +134,10 @@ class _Writing:
         carried = sum(entry.size for entry in entries if isinstance(entry, Carried))
         self.progress.start(carried + sum(edit.bytes_added for edit in self.plan.tensors))
         for entry in entries:
-            if isinstance(entry, LeftBehind):
+            if entry.name == OPTIMIZER and self.request.optimizer:
+                with self.source.open(OPTIMIZER) as file:
+                    grow_optimizer(file, self.building / OPTIMIZER, self.plan)
+            elif isinstance(entry, LeftBehind):
                 left.append(entry)
             elif entry.name in replaced:
                 continue
@@ -148,6 +148,8 @@ class _Writing:
             else:
                 self._copied(self.source, entry)
         self._tokenizer_of_target()
+        if self.request.optimizer and OPTIMIZER not in {entry.name for entry in entries}:
+            raise Refused(f"there is no {OPTIMIZER} to carry over", hint="leave --optimizer out")
         return tuple(left)
 
     def _replaced(self) -> frozenset[str]:

@@ -23,7 +23,8 @@ from tokaudit.atomic import file_mode
 from tokaudit.contract import Tensor
 from tokaudit.formats.json_edit import append_items, replace_value, set_members
 from tokaudit.resize.initialisers import INITIALISERS
-from tokaudit.resize.plan import FileEdit, NewRow, Refused, TensorEdit
+from tokaudit.resize.plan import FileEdit, NewRow, TensorEdit
+from tokaudit.resize.request import Refused
 from tokaudit.resize.rows import StoredRows
 from tokaudit.sources import OpenFile, Source
 
