@@ -7,8 +7,9 @@ than the audit asks. This keeps, for each class, the names of its tables on disk
 over config fields, widths (tools/widths.tsv), the tie rules and the default ids, and writes
 tokaudit/families/data/families.jsonl: one class a line, sorted, read in tokaudit/families/records.py, whose
 docstring is the description of a line. What families.json cannot tell stands here as data: formulas whose
-factors are config fields, the tables of composites without a single input table, and families whose code
-lies beside their weights (EXTRA).
+factors are config fields, and the tables of composites without a single input table. Families whose code
+lies beside their weights are written by hand in tools/extra_families.jsonl, in the same form; their names
+are those of the extra_families of families.json and of public checkpoints.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ TOOLS = Path(__file__).resolve().parent
 OUTPUT = TOOLS.parent / "tokaudit" / "families" / "data" / "families.jsonl"
 
 Line = dict[str, Any]
+
+NEVER: Line = {"rule": "never"}
 
 GENERATING = {
     "MODEL_FOR_CAUSAL_LM",
@@ -162,260 +165,6 @@ OTHER_FLAGS = {kind: ["tie_embedding", "tie_word_embeddings"] for kind in ("lfm2
 # Ids of special tokens. Placeholders of pictures and sounds are swapped before the lookup and need no row.
 ID_FIELD = re.compile(r"(^|\.)(bos|eos|pad|unk|sep|cls|mask|decoder_start|forced_bos|forced_eos)_token_id$")
 
-LLAMA_LIKE = """
-    Aquila2ForCausalLM AquilaForCausalLM AquilaModel DeciLMForCausalLM DeepseekForCausalLM
-    InternLMForCausalLM LlavaLlamaForCausalLM LlavaMistralForCausalLM LlavaMixtralForCausalLM
-    LlavaQwenForCausalLM LlavaQwen2ForCausalLM LlavaGemmaForCausalLM MiMoForCausalLM
-    MixtralForCausalLMEagle OrionForCausalLM Phi3SmallForCausalLM Phi3VForCausalLM SkyworkForCausalLM
-    SolarForCausalLM StableLMEpochForCausalLM VLlama3ForCausalLM XverseForCausalLM YiForCausalLM
-    MiniCPMForCausalLM MiniCPM3ForCausalLM BaiChuanForCausalLM KimiForCausalLM
-"""
-
-EAGLE = """
-    Eagle3DeepseekV2ForCausalLM Eagle3LlamaForCausalLM Eagle3Qwen2_5vlForCausalLM Eagle3Qwen3ForCausalLM
-    Eagle3DraftModel Eagle3Speculator EagleLlamaForCausalLM LlamaForCausalLMEagle Qwen2ForCausalLMEagle3
-    Qwen3ForCausalLMEagle3
-"""
-
-
-def table(names: str, rows: str = "vocab_size", width: str = "hidden_size", **more: Any) -> Line:
-    return {"names": names.split(), "rows": rows, "width": width} | more
-
-
-def flag(absent: bool, name: str = "") -> Line:
-    return {"rule": "flag", "absent": absent} | ({"names": [name]} if name else {})
-
-
-def extra(name: str, model_type: str, given: list[Line], output: list[Line], tie: Line, **more: Any) -> Line:
-    line = {"class": name, "type": model_type, "loaders": {"its own code": tie}, "generates": True}
-    return line | {"input": given, "output": output} | more
-
-
-def like(name: str, other: str, model_type: str = "") -> Line:
-    return {"class": name, "type": model_type, "like": other}
-
-
-NEVER: Line = {"rule": "never"}
-OLMO = {
-    "given": [
-        table(
-            "model.transformer.wte.weight transformer.wte.weight", "embedding_size or vocab_size", "d_model"
-        )
-    ],
-    "output": [
-        table(
-            "model.transformer.ff_out.weight transformer.ff_out.weight",
-            "embedding_size or vocab_size",
-            "d_model",
-        )
-    ],
-    "tie": flag(False, "weight_tying"),
-}
-
-# Families whose code is not part of transformers; names as in the extra_families of families.json and in
-# public checkpoints.
-EXTRA: list[Line] = [
-    extra(
-        "ChatGLMModel",
-        "chatglm",
-        [
-            table(
-                "transformer.embedding.word_embeddings.weight transformer.word_embeddings.weight",
-                "padded_vocab_size or vocab_size",
-            )
-        ],
-        [table("transformer.output_layer.weight lm_head.weight", "padded_vocab_size or vocab_size")],
-        NEVER,
-    ),
-    like("ChatGLMForConditionalGeneration", "ChatGLMModel", "chatglm"),
-    extra(
-        "QWenLMHeadModel",
-        "qwen",
-        [table("transformer.wte.weight")],
-        [table("lm_head.weight")],
-        flag(False),
-    ),
-    extra(
-        "InternLM2ForCausalLM",
-        "internlm2",
-        [table("model.tok_embeddings.weight tok_embeddings.weight")],
-        [table("output.weight")],
-        flag(False),
-    ),
-    extra(
-        "BaichuanForCausalLM",
-        "baichuan",
-        [table("model.embed_tokens.weight")],
-        [table("lm_head.weight")],
-        flag(False),
-    ),
-    extra(
-        "PhiForCausalLM",
-        "phi-msft",
-        [table("transformer.embd.wte.weight", width="n_embd")],
-        [table("lm_head.linear.weight", width="n_embd")],
-        flag(False),
-        bias=[table("lm_head.linear.bias", width="", axis=0)],
-    ),
-    extra(
-        "MixFormerSequentialForCausalLM",
-        "mixformer-sequential",
-        [table("layers.0.wte.weight", width="n_embd")],
-        [table("layers.{i}.linear.weight", width="n_embd")],
-        flag(False),
-        bias=[table("layers.{i}.linear.bias", width="", axis=0)],
-    ),
-    extra(
-        "MPTForCausalLM",
-        "mpt",
-        [table("transformer.wte.weight", width="d_model")],
-        [table("lm_head.weight", width="d_model")],
-        flag(True),
-    ),
-    extra(
-        "OpenELMForCausalLM",
-        "openelm",
-        [table("transformer.token_embeddings.weight", width="model_dim")],
-        [table("lm_head.weight", width="model_dim")],
-        flag(False, "share_input_output_layers"),
-    ),
-    extra(
-        "MolmoForCausalLM",
-        "molmo",
-        [table("model.transformer.wte.embedding", "embedding_size or vocab_size")],
-        [table("model.transformer.ff_out.weight", "embedding_size or vocab_size")],
-        flag(False, "weight_tying"),
-        extra_inputs=[
-            table("model.transformer.wte.new_embedding", "additional_vocab_size", group="additional")
-        ],
-    ),
-    extra("OLMoForCausalLM", "hf_olmo", **OLMO),
-    like("OLMoModelForCausalLM", "OLMoForCausalLM", "hf_olmo"),
-    extra("LLaDAModelLM", "llada", **OLMO),
-    extra(
-        "NeoBERTLMHead",
-        "neobert",
-        [table("model.encoder.weight encoder.weight")],
-        [table("decoder.weight")],
-        NEVER,
-        generates=False,
-    ),
-    extra("NeoBERT", "neobert", [table("encoder.weight model.encoder.weight")], [], NEVER, generates=False),
-    extra(
-        "Grok1ModelForCausalLM",
-        "grok-1",
-        [table("model.embed_tokens.weight transformer.in_out_embed")],
-        [table("lm_head.weight")],
-        flag(True),
-    ),
-    extra(
-        "LlamaForCausalLMEagle3",
-        "",
-        [table("embed_tokens.weight model.embed_tokens.weight")],
-        [table("lm_head.weight", "draft_vocab_size or vocab_size", group="draft")],
-        NEVER,
-        others=[
-            table("d2t", "draft_vocab_size or vocab_size", "", ndim=1, group="draft"),
-            table("t2d", "vocab_size", "", ndim=1),
-        ],
-        borrows="the input table of the target model",
-    ),
-    extra(
-        "InternVLChatModel",
-        "internvl_chat",
-        [
-            table(
-                "language_model.model.embed_tokens.weight language_model.model.tok_embeddings.weight",
-                "llm_config.vocab_size",
-                "llm_config.hidden_size",
-            )
-        ],
-        [
-            table(
-                "language_model.lm_head.weight language_model.output.weight",
-                "llm_config.vocab_size",
-                "llm_config.hidden_size",
-            )
-        ],
-        {"rule": "sub", "section": "llm_config", "absent": False},
-    ),
-    extra(
-        "MultiModalityCausalLM",
-        "multi_modality",
-        [
-            table(
-                "language_model.model.embed_tokens.weight",
-                "language_config.vocab_size",
-                "language_config.hidden_size",
-            )
-        ],
-        [table("language_model.lm_head.weight", "language_config.vocab_size", "language_config.hidden_size")],
-        {"rule": "sub", "section": "language_config", "absent": False},
-    ),
-    extra(
-        "DeepseekVLV2ForCausalLM",
-        "deepseek_vl_v2",
-        [
-            table(
-                "language.model.embed_tokens.weight",
-                "language_config.vocab_size",
-                "language_config.hidden_size",
-            )
-        ],
-        [table("language.lm_head.weight", "language_config.vocab_size", "language_config.hidden_size")],
-        {"rule": "sub", "section": "language_config", "absent": False},
-    ),
-    *(
-        extra(
-            name,
-            model_type,
-            [
-                table(
-                    "language_model.model.embed_tokens.weight",
-                    "text_config.vocab_size",
-                    "text_config.hidden_size",
-                )
-            ],
-            [table("language_model.lm_head.weight", "text_config.vocab_size", "text_config.hidden_size")],
-            {"rule": "sub", "section": "text_config", "absent": False},
-        )
-        for name, model_type in (
-            ("KimiVLForConditionalGeneration", "kimi_vl"),
-            ("KimiK25ForConditionalGeneration", "kimi_k25"),
-        )
-    ),
-    extra(
-        "MiniCPMV",
-        "minicpmv",
-        [table("llm.model.embed_tokens.weight")],
-        [table("llm.lm_head.weight")],
-        flag(False),
-    ),
-    like("MiniCPMO", "MiniCPMV", "minicpmo"),
-    extra(
-        "MambaLMHeadModel",
-        "",
-        [table("backbone.embedding.weight", "", "d_model")],
-        [table("lm_head.weight", "", "d_model")],
-        flag(True, "tie_embeddings"),
-    ),
-    {
-        "class": "StaticModel",
-        "type": "model2vec",
-        "loaders": {},
-        "input": [table("embeddings embedding.weight", "", "")],
-        "rows_of": "mapping",
-    },
-    like("GPT2DoubleHeadsModel", "GPT2LMHeadModel", "gpt2"),
-    like("OpenAIGPTDoubleHeadsModel", "OpenAIGPTLMHeadModel", "openai-gpt"),
-    like("QDQBertForMaskedLM", "BertForMaskedLM", "qdqbert"),
-    like("QDQBertLMHeadModel", "BertLMHeadModel", "qdqbert"),
-    like("QDQBertModel", "BertModel", "qdqbert"),
-    like("RWForCausalLM", "FalconForCausalLM", "RefinedWeb"),
-    *(like(name, "LlamaForCausalLM") for name in LLAMA_LIKE.split()),
-    *(like(name, "LlamaForCausalLMEagle3") for name in EAGLE.split()),
-]
-
 
 def measured_rows(rows: Line, model_type: str) -> str:
     """The row expression of a families.json record."""
@@ -427,7 +176,7 @@ def measured_rows(rows: Line, model_type: str) -> str:
     if rows["mult"] != 1:
         raise ValueError(f"{model_type}: no formula for {key}")
     sign = "+" if rows["plus"] > 0 else "-"
-    return rows["config"] + (f" {sign} {abs(rows['plus'])}" if rows["plus"] else "")
+    return f"{rows['config']} {sign} {abs(rows['plus'])}" if rows["plus"] else str(rows["config"])
 
 
 def fields(expression: str) -> list[str]:
@@ -476,6 +225,8 @@ class Maker:
         return expression
 
     def width(self, entry: Line, measured: str) -> str:
+        if self.type.startswith("deberta"):  # read where a file states it; no default has it
+            return "embedding_size or hidden_size"
         by_hand = WIDTHS_BY_HAND.get(self.type, "")
         section = fields(self.rows(entry))[0].rpartition(".")[0]
         return measured or (f"{section}.{by_hand}" if section and by_hand else by_hand)
@@ -553,7 +304,8 @@ class Maker:
             return
         made = self.table(entry, "", group)
         if key in with_input:
-            made["copy"] = True
+            if self.type != "csm":  # tied by tie_codebooks_embeddings
+                made["copy"] = True
             line["input"][0].setdefault("aliases", []).extend(made["names"])
         elif key in tied_to_output and line["output"] and self.type != "fsmt":
             line["output"][0]["tied_to"] = made["names"]
@@ -609,38 +361,38 @@ class Maker:
             for name, generation in (("transformers 5", "5"), ("transformers 4", "4"))
             if (tie := self.tie(generation))
         }
-        if not made["loaders"] and self.given and self.out and record.get("tied_weights_keys") in ({}, None):
+        heads = {entry["key"] for entry in self.out}
+        ties = record.get("tied_weights_keys") or self.tied_with(heads) != heads
+        if not made["loaders"] and self.given and self.out and not ties:
             made["loaders"] = {"transformers 5": NEVER}
         if self.out and GENERATING & set(record["mappings"]) and self.given:
             made["generates"] = True
-        split = len(self.given) == 1 and self.given[0].get("disk", [""])[-1].endswith("wte.new_embedding")
-        if split:
+        self.split_input(tables)
+        made |= {key: value for key, value in tables.items() if value}
+        made |= {"defaults": self.defaults(made), "ids": self.ids(), "pads": bool(self.pads)}
+        return {key: value for key, value in made.items() if value or key in ("type", "loaders")}
+
+    def split_input(self, tables: Line) -> None:
+        """Input tables that a second one continues: Molmo 2 cuts one in two, Idefics has ids of its own."""
+        if self.type.startswith("molmo2"):
             names = tables["input"][0]["names"]
-            tables["extra_inputs"] = [{"names": [n for n in names if n.endswith("wte.new_embedding")]}]
-            tables["input"][0]["names"] = [n for n in names if not n.endswith("wte.new_embedding")]
+            second = [name for name in names if name.endswith("wte.new_embedding")]
+            tables["extra_inputs"] = [{"names": second}]
+            tables["input"][0]["names"] = [name for name in names if name not in second]
         if self.type == "idefics":
             prefix = "model." if self.out else ""
             added = {"rows": "additional_vocab_size", "group": "additional"}
-            tables["extra_inputs"] = [
-                {"names": [f"{prefix}embed_tokens.additional_embedding.weight"], "width": "hidden_size"}
-                | added
-            ]
+            name = f"{prefix}embed_tokens.additional_embedding.weight"
+            tables["extra_inputs"] = [{"names": [name], "width": "hidden_size"} | added]
             if self.out:
                 tables["others"].append({"names": ["lm_head.additional_fc.weight"]} | added)
-        made |= {key: value for key, value in tables.items() if value}
-        defaults = self.defaults(made)
-        if defaults:
-            made["defaults"] = defaults
-        ids = {
-            key: value
-            for key, value in (record.get("token_id_defaults") or {}).items()
-            if ID_FIELD.search(key) and type(value) in (int, list)
+
+    def ids(self) -> Line:
+        """The ids of special tokens that the configuration class fills in."""
+        filled_in = self.record.get("token_id_defaults") or {}
+        return {
+            key: value for key, value in filled_in.items() if ID_FIELD.search(key) and type(value) is not bool
         }
-        if ids:
-            made["ids"] = ids
-        if self.pads:
-            made["pads"] = True
-        return made
 
     def defaults(self, made: Line) -> dict[str, int]:
         """What the configuration class fills in for the fields of the row expressions."""
@@ -665,7 +417,9 @@ def marian_apart(line: Line) -> Line:
     rows = "decoder_vocab_size or vocab_size"
     decoder = {"rows": rows, "group": "decoder"}
     apart = json.loads(json.dumps(line)) | {"if": {"share_encoder_decoder_embeddings": False}}
-    apart["input"][0].pop("aliases", None)
+    given = apart["input"][0]
+    given.pop("aliases", None)
+    given["names"] = [name for name in given["names"] if "shared" not in name]
     copies = [entry for entry in apart["others"] if "decoder" in entry["names"][0]]
     apart["others"] = [
         {key: value for key, value in entry.items() if key != "copy"} | decoder for entry in copies
@@ -679,7 +433,7 @@ def marian_apart(line: Line) -> Line:
 
 def marian_shared(line: Line) -> Line:
     """Marian's default: one table, stored as `shared`; the decoder's size field repeats the encoder's."""
-    shared = json.loads(json.dumps(line))
+    shared: Line = json.loads(json.dumps(line))
     for entry in shared["others"]:
         if "decoder" in entry["names"][0]:
             entry |= {"rows": "vocab_size", "copy": True}
@@ -698,8 +452,9 @@ def lines(families: Line) -> Iterator[Line]:
             yield marian_apart(made)
             made = marian_shared(made)
         yield made
-    yield from EXTRA
-    known = {line["class"] for line in EXTRA} | {record["architecture"] for record in families["families"]}
+    extra = [json.loads(line) for line in (TOOLS / "extra_families.jsonl").read_text().splitlines()]
+    yield from extra
+    known = {line["class"] for line in extra} | {record["architecture"] for record in families["families"]}
     without = [(name, model_type) for model_type, name in families["no_vocab_tensors"]]
     without += [(entry["architecture"], entry["model_type"]) for entry in families["failed"]]
     text = {"RetriBertModel", "VoxtralRealtimeTextModel"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tokaudit.contract import Document
+from tokaudit.errors import FactMissing
 from tokaudit.families import records
 from tokaudit.families.records import GENERATES, Record, TableRecord
 
@@ -38,18 +39,15 @@ def inner_records(config: Document, outer: Record | None) -> Iterator[Record]:
     ``outer`` is the composite's own record; without one every section is tried. Where an encoder and a
     decoder of two classes form a pair, the output side comes from the decoder's.
     """
-    sections = (outer.section,) if outer else SECTIONS
-    for section in sections:
-        if section not in SECTIONS or not _is_section(config, section):
+    for section in (outer.section,) if outer else SECTIONS:
+        other = outer.output_section if outer and outer.output else section
+        inner = _inner(config, section, wants_output=other == section and not (outer and not outer.output))
+        decoder = inner if other == section else _inner(config, other, wants_output=True)
+        if inner is None or decoder is None:
             continue
-        inner = _inner(config, section, wants_output=outer is None or bool(outer.output))
-        if inner is None:
-            continue
-        other = outer.output_section if outer else section
         record = _outside(inner, section)
-        if other != section and other in SECTIONS:
-            decoder = _inner(config, other, wants_output=True)
-            record = record if decoder is None else _pair(record, _outside(decoder, other))
+        if other != section:
+            record = _pair(record, _outside(decoder, other))
         name = f"{inner.name} in {section}"
         yield replace(record, name=name, type=outer.type if outer else "", loaders=_loaders(outer, record))
 
@@ -65,13 +63,14 @@ def _loaders(outer: Record | None, record: Record) -> dict[str, records.TieRule]
     }
 
 
-def _is_section(config: Document, section: str) -> bool:
-    steps = section.split(".")
-    return config.has(*steps) and isinstance(config.value(*steps).value, dict)
-
-
 def _inner(config: Document, section: str, wants_output: bool) -> Record | None:
-    part = config.section(*section.split("."))
+    """The record of the class, or of the model type, that a section names."""
+    try:
+        part = config.section(*section.split(".")) if section in SECTIONS else None
+    except FactMissing:
+        part = None
+    if part is None:
+        return None
     named = records.by_class(records.class_name(part))
     typed = records.by_type(records.text_field(part, "model_type"))
     fitting = [record for record in (*named, *typed) if record.input and not record.section]

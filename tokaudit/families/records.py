@@ -105,8 +105,8 @@ class Record:
 class Match:
     """A record, and whether it is known to hold for the class.
 
-    It is where the class has it, or belongs to the same family (a `*ForSequenceClassification` and its
-    base); it is assumed where only the model type is the same.
+    It is where the class has it, belongs to the same family (a `*ForSequenceClassification` and its base),
+    or is the one that the model type stands for; otherwise only the model type is the same.
     """
 
     record: Record
@@ -159,7 +159,7 @@ def find(config: Document, stored: Container[str]) -> Match | None:
         return Match(by_class(_EAGLE_RECORD)[0], known=True)
     related = [record for record in by_type(model_type) if _holds(config, record.condition)]
     chosen = _relative(name, related or list(by_class(_stem(name) + "Model")), stored)
-    return None if chosen is None else Match(chosen, known=_stem(name) == _stem(chosen.name))
+    return None if chosen is None else Match(chosen, known=not name or _stem(name) == _stem(chosen.name))
 
 
 def _stem(name: str) -> str:

@@ -41,31 +41,20 @@ def resolve(config: Document | Missing, checkpoint: Checkpoint | Missing) -> Emb
         return guess.embeddings(None, checkpoint)
     tensors: Mapping[str, Tensor] = {} if isinstance(checkpoint, Missing) else checkpoint.tensors
     match = records.find(config, tensors)
-    if match is not None:
+    if match is None:
+        found = None
+    else:
         found = _Resolution(config, checkpoint, match.record, match.known).embeddings()
-        if _settled(found, checkpoint):
+        pair = match.record.section != match.record.output_section
+        if isinstance(checkpoint, Missing) or (isinstance(found.input_or, Table) and not pair):
             return found
-        for record in inner_records(config, match.record):
-            inner = _Resolution(config, checkpoint, record, match.known).embeddings()
-            if isinstance(inner.input_or, Table):
-                return replace(inner, tie_or=found.tie_or, generates=found.generates)
-        if match.known:
-            return found
-    for record in inner_records(config, None):
-        inner = _Resolution(config, checkpoint, record, False).embeddings()
+    for record in inner_records(config, match.record if match else None):
+        inner = _Resolution(config, checkpoint, record, bool(match and match.known)).embeddings()
         if isinstance(inner.input_or, Table):
-            return inner
+            return replace(inner, generates=found.generates) if found else inner
+    if found is not None and (isinstance(found.input_or, Table) or (match and match.known)):
+        return found
     return guess.embeddings(config, checkpoint)
-
-
-def _settled(found: Embeddings, checkpoint: Checkpoint | Missing) -> bool:
-    """Whether nothing else could be found: tables are there, or no weights to look in."""
-    return (
-        isinstance(checkpoint, Missing)
-        or isinstance(found.input_or, Table)
-        or found.inverted
-        or not found.language_model
-    )
 
 
 @dataclass(frozen=True)
@@ -334,13 +323,14 @@ class _Resolution:
     # --- reasons -----------------------------------------------------------------------------------------
 
     def _no_input(self, inverted: bool) -> Missing:
+        name = records.class_name(self.config) or self.record.name
         if not self.record.input:
-            return Missing(f"{self.record.name} has no input embeddings")
+            return Missing(f"{name} has no input embeddings")
         if inverted:
             return Missing(f"only the output embeddings {self._outputs[0].name} are stored")
         if self.record.borrows:
-            return Missing(f"{self.record.name} uses {self.record.borrows}")
-        return Missing(self._why_not(f"no tensor is {self.record.name}'s {self.record.input[0].names[0]}"))
+            return Missing(f"{name} uses {self.record.borrows}")
+        return Missing(self._why_not(f"no tensor is {name}'s {self.record.input[0].names[0]}"))
 
     def _why_not(self, reason: str) -> str:
         return self.checkpoint.reason if isinstance(self.checkpoint, Missing) else reason

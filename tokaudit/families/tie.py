@@ -25,9 +25,10 @@ FLAG_NAMES = (
 
 def read_tie(config: Document, record: Record, output_stored: bool) -> Tie | Missing:
     """How the class ties its tables. ``output_stored`` tells whether the files hold an output table."""
+    if not record.output:
+        return Missing(f"{record.name} has no output embeddings")
     if not record.loaders:
-        lacks = "has no output embeddings" if not record.output else "does not say how it ties its tables"
-        return Missing(f"{record.name} {lacks}")
+        return guess_tie(config, record.section)
     flags: dict[str, Fact[bool]] = {}
     for rule in record.loaders.values():
         flags |= _stated(config, rule)
@@ -43,7 +44,7 @@ def read_tie(config: Document, record: Record, output_stored: bool) -> Tie | Mis
 
 
 def guess_tie(config: Document, section: str) -> Tie | Missing:
-    """The tie of a class that nothing is known of: what its flags say, where it states one."""
+    """The tie of a class whose way to read the flags is not known: what they say, where one is stated."""
     flags = {
         f"{part}.{name}" if part else name: fact
         for part in dict.fromkeys(("", section))
@@ -51,7 +52,7 @@ def guess_tie(config: Document, section: str) -> Tie | Missing:
         for fact in _boolean(config, part, name)
     }
     if not flags:
-        return Missing("the configuration states no tie flag and the class is unknown")
+        return Missing("the configuration states no tie flag, and the class's default is not known")
     path, fact = next(iter(flags.items()))
     return Tie(flags, (TieReading("loaders in general", fact.value, f"{path} is {_word(fact.value)}"),))
 
