@@ -34,6 +34,17 @@ PROBES = (
 )
 MOST_TOKENS_PROBED = 2000
 
+# The order in which loaders append the roles' tokens that have no id yet.
+_ORDER_OF_ROLES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+
 
 def compare_rebuilt(
     process: TokenizerProcess,
@@ -74,7 +85,8 @@ def _roles(
     """The special tokens by field name: what files state (null, too), else what the class fills in."""
     filled = {field: text for field, text in class_defaults(known.name).items() if field not in settings}
     stated = {token.name: token.content for token in special if token.role and not token.by_default}
-    return {field: text for field, text in {**filled, **stated}.items() if text}
+    texts = {**filled, **stated}
+    return {field: texts[field] for field in _ORDER_OF_ROLES if texts.get(field)}
 
 
 def _declared(vocabulary: Vocabulary, settings: Mapping[str, object]) -> Iterator[AddedToken]:
