@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,7 +41,7 @@ def _tick(stream: TextIO, doing: str, done: Event) -> None:
     seconds = 0.0
     while not done.wait(PATIENCE):
         seconds += PATIENCE
-        room = max(0, shutil.get_terminal_size().columns - 12)
+        room = max(0, streams.columns() - 12)
         _put(stream, f"{ERASE}{doing[:room]} {seconds:.0f} s")
     if seconds:
         _put(stream, ERASE)

@@ -33,10 +33,15 @@ def view(colour: str = "auto") -> View:
     if colour not in COLOUR_CHOICES:
         raise UsageError(f"--color must be auto, always or never, not {colour!r}")
     return View(
-        width=shutil.get_terminal_size().columns,
+        width=columns(),
         colour=_wants_colour() if colour == "auto" else colour == "always",
         unicode=_takes_unicode(),
     )
+
+
+def columns() -> int:
+    """How wide the terminal is. Python 3.10 passes on the zero of a terminal that does not know."""
+    return shutil.get_terminal_size().columns or 80
 
 
 def is_terminal(stream: TextIO | None) -> bool:
