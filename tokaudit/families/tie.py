@@ -27,6 +27,10 @@ def read_tie(config: Document, record: Record, output_stored: bool) -> Tie | Mis
     """How the class ties its tables. ``output_stored`` tells whether the files hold an output table."""
     if not record.output:
         return Missing(f"{record.name} has no output embeddings")
+    if not record.input:
+        return Missing(f"{record.name} has no input embeddings")
+    if not record.loaders and not record.generates:  # FLAVA: its flag says tied and its class never ties
+        return Missing(f"how {record.name} ties its tables is not known")
     if not record.loaders:
         return guess_tie(config, record.section)
     flags: dict[str, Fact[bool]] = {}
