@@ -74,7 +74,7 @@ def put(config: Config, path: str, value: object) -> None:
 
 def rows_of(entry: Config) -> str:
     rows = entry.get("rows", "")
-    return rows[0] if isinstance(rows, list) else rows
+    return str(rows[0] if isinstance(rows, list) else rows)
 
 
 def fields_of(expression: str) -> list[str]:
@@ -84,7 +84,7 @@ def fields_of(expression: str) -> list[str]:
 def value_of(expression: str, values: dict[str, int]) -> int:
     """The expression's value by Python: its first alternative with numbers in place of fields."""
     arithmetic = re.sub(r"len\(([\w.]+)\)", r"\1", expression.split(" or ")[0])
-    return eval(re.sub(r"[A-Za-z_][\w.]*", lambda found: str(values[found[0]]), arithmetic))
+    return int(eval(re.sub(r"[A-Za-z_][\w.]*", lambda found: str(values[found[0]]), arithmetic)))
 
 
 class Model:
@@ -142,9 +142,9 @@ class Model:
                 wrong.append(f"{name} has {rows} rows on axis {axis}, found {table.rows_or} on {table.axis}")
             elif isinstance(table.expected, RowCount) and table.expected.value != rows:
                 wrong.append(f"{name} should have {rows} rows, expected {table.expected.value}")
-        for kind, table in (("input", found.input_or), ("output", found.output_or)):
-            if name_of(table) != self.first(kind):
-                wrong.append(f"{kind} is {self.first(kind)}, found {name_of(table)}")
+        for kind, side in (("input", found.input_or), ("output", found.output_or)):
+            if name_of(side) != self.first(kind):
+                wrong.append(f"{kind} is {self.first(kind)}, found {name_of(side)}")
         return wrong
 
 
@@ -312,8 +312,8 @@ DIFFERENT = {
 
 def test_the_tables_of_869_of_874_measured_classes_are_found_with_their_rows(families: Config) -> None:
     measured = families["families"]
-    different = Counter()
-    chosen = Counter()
+    different: Counter[str] = Counter()
+    chosen: Counter[str] = Counter()
     for record in measured:
         model = Measured(record)
         found = model.embeddings()
@@ -375,7 +375,7 @@ def test_tie_flags_are_read_as_measured_on_both_generations_of_transformers(fami
             if reading is None or not record["input"] or not record["head"]:
                 continue
             below = next((flag for flag in reading["flags"] if "." in flag), None)
-            wanted = {None: reading["when_absent"]}
+            wanted: dict[bool | None, bool] = {None: reading["when_absent"]}
             if below:
                 wanted |= {True: reading["sub_only_true"], False: reading["sub_only_false"]}
             for value, tied in wanted.items():
@@ -738,7 +738,7 @@ def test_an_empty_or_flat_table_is_malformed_and_has_no_rows(shape: tuple[int, .
 # --- packed tables -------------------------------------------------------------------------------------
 
 
-PACKED = {
+PACKED: dict[str, tuple[list[tuple[str, str, tuple[int, ...]]], int | None, str]] = {
     "plain": ([("weight", "BF16", (320, 64))], 320, ""),
     "compressed-tensors": (
         [
@@ -1162,7 +1162,7 @@ def test_only_the_lines_of_the_class_are_decoded(monkeypatch: pytest.MonkeyPatch
         decoded.append(line)
         return really(line)
 
-    monkeypatch.setattr(records.json, "loads", loads)
+    monkeypatch.setattr("json.loads", loads)
     records.by_class.cache_clear()
     resolved(LLAMA | {"architectures": ["MistralForCausalLM"], "model_type": "mistral"})
     assert [really(line)["class"] for line in decoded] == ["MistralForCausalLM"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tokaudit.contract import Document
 from tokaudit.errors import FactMissing
 from tokaudit.families import records
-from tokaudit.families.records import GENERATES, Record, TableRecord
+from tokaudit.families.records import GENERATES, Record, TableRecord, TieRule
 
 # Config sections that hold the text model, in the order that loaders look, and the prefixes of its tensors.
 SECTIONS = {
@@ -39,44 +39,44 @@ def inner_records(config: Document, outer: Record | None) -> Iterator[Record]:
     ``outer`` is the composite's own record; without one every section is tried. Where an encoder and a
     decoder of two classes form a pair, the output side comes from the decoder's.
     """
+    if outer is not None and outer.is_pair:
+        encoder = _inner(config, outer.section, wants_output=False)
+        decoder = _inner(config, outer.output_section, wants_output=True)
+        if encoder is not None and decoder is not None:
+            yield replace(_pair(encoder, decoder), type=outer.type, loaders=outer.loaders)
+        return
     for section in (outer.section,) if outer else SECTIONS:
-        other = outer.output_section if outer and outer.output else section
-        inner = _inner(config, section, wants_output=other == section and not (outer and not outer.output))
-        decoder = inner if other == section else _inner(config, other, wants_output=True)
-        if inner is None or decoder is None:
-            continue
-        record = _outside(inner, section)
-        if other != section:
-            record = _pair(record, _outside(decoder, other))
-        name = f"{inner.name} in {section}"
-        yield replace(record, name=name, type=outer.type if outer else "", loaders=_loaders(outer, record))
+        inner = _inner(config, section, wants_output=outer is None or bool(outer.output))
+        if inner is not None:
+            loaders = outer.loaders if outer else _in_section(inner.loaders, section)
+            yield replace(inner, type=outer.type if outer else "", loaders=loaders)
 
 
-def _loaders(outer: Record | None, record: Record) -> dict[str, records.TieRule]:
-    """The composite's own way to read the flags; that of the part under its section where it is unknown."""
-    if outer is not None:
-        return dict(outer.loaders)
-    section = record.section
+def _in_section(loaders: Mapping[str, TieRule], section: str) -> dict[str, TieRule]:
+    """How the flags of a part are read where nothing is known of the whole: from its section."""
     return {
         loader: replace(rule, section=section, rule="sub" if rule.rule == "flag" else rule.rule)
-        for loader, rule in record.loaders.items()
+        for loader, rule in loaders.items()
     }
 
 
 def _inner(config: Document, section: str, wants_output: bool) -> Record | None:
-    """The record of the class, or of the model type, that a section names."""
+    """The record of the class, or of the model type, that a section names, as seen from outside."""
+    if section not in SECTIONS:
+        return None
     try:
-        part = config.section(*section.split(".")) if section in SECTIONS else None
+        part = config.section(*section.split("."))
     except FactMissing:
-        part = None
-    if part is None:
         return None
     named = records.by_class(records.class_name(part))
     typed = records.by_type(records.text_field(part, "model_type"))
     fitting = [record for record in (*named, *typed) if record.input and not record.section]
-    with_output = [record for record in fitting if record.output and GENERATES.search(record.name)]
-    chosen = with_output or [record for record in fitting if record.output] if wants_output else fitting
-    return next(iter(chosen or fitting), None)
+    fitting.sort(key=lambda record: (bool(record.output) is not wants_output, not _generates(record)))
+    return _outside(fitting[0], section) if fitting else None
+
+
+def _generates(record: Record) -> bool:
+    return bool(GENERATES.search(record.name))
 
 
 def _pair(encoder: Record, decoder: Record) -> Record:
@@ -111,6 +111,7 @@ def _outside(inner: Record, section: str) -> Record:
 
     return replace(
         inner,
+        name=f"{inner.name} in {section}",
         input=tables(inner.input),
         output=tables(inner.output),
         bias=tables(inner.bias),

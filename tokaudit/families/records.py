@@ -98,7 +98,13 @@ class Record:
 
     @property
     def output_section(self) -> str:
-        return section_of(self.output)
+        """The part that sizes the output table; that of the input table where there is none."""
+        return section_of(self.output or self.input)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether an encoder and a decoder of any two classes form the model."""
+        return self.output_section != self.section
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ from tokaudit.families.tie import read_tie
 
 MOST_NUMBERED = 1024  # tables of one name with an index: codebooks, layers
 
-NO_CONFIG = Missing("there is no config.json")
 NO_OUTPUT = "no tensor is the output embeddings"
 
 
@@ -42,19 +41,27 @@ def resolve(config: Document | Missing, checkpoint: Checkpoint | Missing) -> Emb
     tensors: Mapping[str, Tensor] = {} if isinstance(checkpoint, Missing) else checkpoint.tensors
     match = records.find(config, tensors)
     if match is None:
-        found = None
-    else:
-        found = _Resolution(config, checkpoint, match.record, match.known).embeddings()
-        pair = match.record.section != match.record.output_section
-        if isinstance(checkpoint, Missing) or (isinstance(found.input_or, Table) and not pair):
-            return found
-    for record in inner_records(config, match.record if match else None):
-        inner = _Resolution(config, checkpoint, record, bool(match and match.known)).embeddings()
-        if isinstance(inner.input_or, Table):
-            return replace(inner, generates=found.generates) if found else inner
-    if found is not None and (isinstance(found.input_or, Table) or (match and match.known)):
+        inner = _of_a_part(config, checkpoint, None)
+        return inner or guess.embeddings(config, checkpoint)
+    found = _Resolution(config, checkpoint, match.record, match.known).embeddings()
+    is_stored = isinstance(found.input_or, Table)
+    if isinstance(checkpoint, Missing) or (is_stored and not match.record.is_pair):
         return found
-    return guess.embeddings(config, checkpoint)
+    inner = _of_a_part(config, checkpoint, match)
+    if inner is not None:
+        return replace(inner, generates=found.generates)
+    return found if is_stored or match.known else guess.embeddings(config, checkpoint)
+
+
+def _of_a_part(
+    config: Document, checkpoint: Checkpoint | Missing, match: records.Match | None
+) -> Embeddings | None:
+    """The tables as a part of a composite configuration has them; None where none of them is stored."""
+    for record in inner_records(config, match.record if match else None):
+        inner = _Resolution(config, checkpoint, record, match is not None and match.known).embeddings()
+        if isinstance(inner.input_or, Table):
+            return inner
+    return None
 
 
 @dataclass(frozen=True)
