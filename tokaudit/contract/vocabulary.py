@@ -191,12 +191,14 @@ class Rebuilt:
     """The pipeline that the tokenizer class builds itself beside the one in tokenizer.json.
 
     ``parts`` are the parts of tokenizer.json that it replaces by others ("normalizer", "added_tokens" ...).
-    ``saved`` and ``rebuilt`` are the encodings of the same texts by both; they hold every added token's text.
+    ``saved`` and ``rebuilt`` are the encodings of the same texts by both: of every added token, of plain
+    English, and of ``unusual`` texts (accents, several spaces, other scripts, compatibility characters).
     """
 
     parts: tuple[str, ...]
     saved: Mapping[str, tuple[int, ...]]
     rebuilt: Mapping[str, tuple[int, ...]]
+    unusual: frozenset[str]
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,20 @@ from tokaudit.families.tokenizer_classes import class_defaults
 from tokaudit.tokenizing.process import TokenizerProcess
 from tokaudit.tokenizing.rebuild import added_again, differences, rebuilds, rebuilt
 
-# Ordinary text of several kinds: no text begins with a space and none follows a special token, where the
-# layouts of SentencePiece models differ by design.
-PROBES = (
+# No text begins with a space and none follows a special token, where the layouts of SentencePiece models
+# differ by design.
+PLAIN = (
     "The Theory of Relativity was published in 1905.",
-    "don't stop: 12,345.67 (and 89%) of it's cost",
+    "Don't stop: it's 12,345.67 (and 89%) of what they'll need!",
+    "snake_case, camelCase & UPPER CASE; a@b.com, C:/path <tag> [x] {y} #1",
+)
+UNUSUAL = (
     "tabs\tand  double spaces\nnew\r\nlines\n\nend",
+    "def f(x):\n    return x+1",
     "Z\u00fcrich na\u00efve \u0130stanbul \u00c6sir stra\u00dfe",
     "cafe\u0301 \ufb01ne \uff21\uff22 \u2460 x\u00b2",
     "\u4f60\u597d\u4e16\u754c \u3053\u3093\u306b\u3061\u306f \u0645\u0631\u062d\u0628\u0627 \u0928\u092e",
-    "def f(x):\n    return x+1  # \U0001f600\U0001f44d\U0001f3fd",
+    "\U0001f600\U0001f44d\U0001f3fd",
 )
 MOST_TOKENS_PROBED = 2000
 
@@ -72,11 +76,11 @@ def compare_rebuilt(
         raise FactMissing(f"{known.name} of transformers 5 cannot take this vocabulary")
     parts = differences(document, other)
     if not parts:
-        return Rebuilt((), {}, {})
+        return Rebuilt((), {}, {}, frozenset())
     own = vocabulary.table(Witness.ADDED).ids
-    texts = [*PROBES, *list(own)[:MOST_TOKENS_PROBED]]
+    texts = [*PLAIN, *UNUSUAL, *list(own)[:MOST_TOKENS_PROBED]]
     attachment = json.dumps(other, ensure_ascii=False).encode()
-    return Rebuilt(parts, process.encode(texts), process.rebuild(attachment, texts))
+    return Rebuilt(parts, process.encode(texts), process.rebuild(attachment, texts), frozenset(UNUSUAL))
 
 
 def _roles(

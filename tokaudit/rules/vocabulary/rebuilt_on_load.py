@@ -20,8 +20,9 @@ class RebuiltOnLoad(Rule):
     the post-processor from `tokenizer.json`; the normalizer, the pre-tokenizer and the model's options come
     from the class, and where `tokenizer_config.json` has an `added_tokens_decoder`, added tokens that stand
     only in `tokenizer.json` are dropped. The pipeline that the class builds is loaded beside the saved one;
-    a finding needs a text that the two encode differently. Layouts that the class builds as they were, such
-    as the older ones of Llama with a Prepend normalizer, are fine.
+    a finding needs a text that the two encode differently. It is a note where only unusual text does
+    (accents, several spaces, other scripts, compatibility characters). Layouts that the class builds as they
+    were, such as the older ones of Llama with a Prepend normalizer, are fine.
 
     ## Why it matters
 
@@ -53,6 +54,7 @@ class RebuiltOnLoad(Rule):
         probes = [text for text in changed if text not in added.ids]
         parts = [part for part in rebuilt.parts if probes or part == "added_tokens"]
         document = vocabulary.pipeline.document.at
+        loud = tokens or any(text not in rebuilt.unusual for text in probes)
         yield self.finding(
             f"transformers 5 rebuilds this tokenizer as {known.name}: "
             + "; ".join(_what_happens(rebuilt, tokens, probes)),
@@ -64,6 +66,7 @@ class RebuiltOnLoad(Rule):
             why="transformers 5 feeds the model other tokens than the ones it was trained with",
             fix='set "tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json'
             + (", or list the tokens in added_tokens_decoder" if tokens and not probes else ""),
+            severity=Severity.WARNING if loud else Severity.NOTE,
             subject=known.name,
         )
 
@@ -76,10 +79,10 @@ def _what_happens(rebuilt: Rebuilt, tokens: Sequence[str], probes: Sequence[str]
         ]
         yield f"{counted(len(tokens), 'added token')} lost or moved ({listed(words, 3)})"
     if probes:
-        text = min(probes, key=len)
+        text = min(probes, key=lambda text: (text in rebuilt.unusual, len(text)))
         yield (
-            f"{counted(len(probes), 'probe text')} encode differently ({shown(text)} becomes "
-            f"{_ids(rebuilt.rebuilt.get(text, ()))} instead of {_ids(rebuilt.saved[text])})"
+            f"{shown(text)} encodes to {_ids(rebuilt.rebuilt.get(text, ()))} instead of "
+            f"{_ids(rebuilt.saved[text])} ({counted(len(probes), 'text')} of those tried)"
         )
 
 
