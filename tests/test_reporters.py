@@ -391,6 +391,13 @@ def test_an_area_where_nothing_could_be_checked_does_not_look_passed() -> None:
     assert re.search(r"– storage +0 checked +1 skipped", text)
 
 
+def test_a_token_with_several_roles_is_shown_once() -> None:
+    shared = token(2, "</s>")
+    roles = ((Role.BOS, shared), (Role.EOS, shared), (Role.PAD, token(0, "<pad>")))
+    report = dataclasses.replace(CLEAN, summary=dataclasses.replace(CLEAN.summary, roles=roles))
+    assert 'special tokens     bos/eos 2 "</s>", pad 0 "<pad>"\n' in terminal.render([report], View())
+
+
 def test_facts_that_the_files_do_not_state_are_said_to_be_unknown() -> None:
     report = dataclasses.replace(CLEAN, summary=Summary())
     text = terminal.render([report], View())
@@ -446,6 +453,7 @@ def test_reporters_are_found_by_name() -> None:
         ("語語語", 4, 4, ["語語", "語"]),
         ("語", 1, 1, ["語"]),
         ('ids 12 "a", 13 "b"', 12, 12, ['ids 12 "a",', '13 "b"']),
+        ('bos/eos 2 "</s>", pad 0 "<pad>"', 21, 21, ['bos/eos 2 "</s>",', 'pad 0 "<pad>"']),
         ("a    b", 3, 3, ["a", "   ", "b"]),
     ],
 )

@@ -24,7 +24,7 @@ WIDEST = 100  # longer lines are hard to read
 NARROWEST = 20
 LEAST_COLUMN = 24  # a column of text narrower than this goes below its label
 LONGEST = 2000  # characters of one text: a name from a model may have megabytes
-_WORD = re.compile(r' *(?:\d+ "[^" ]+"[^ ]*|[^ ]+)| +')
+_WORD = re.compile(r' *(?:(?:[a-z/]{1,20} )?\d+ "[^" ]+"[^ ]*|[^ ]+)| +')  # pad 7 "<pad>", is one word
 _ASCII = str.maketrans({"…": "...", "×": "x", "·": "-", "–": "-", "✓": "+", "✗": "x"})
 
 
@@ -110,7 +110,7 @@ def shortened(text: str, longest: int) -> str:
 def wrap(text: str, first: int, further: int) -> list[str]:
     """The text in pieces of so many cells: the ``first`` one, the ``further`` ones.
 
-    It breaks at spaces, not between an id and the text of its token, and within a word only where that is
+    It breaks at spaces, not around an id and the text of its token, and within a word only where that is
     wider than a whole piece. Nothing but the one space at each break is lost: runs of spaces stay.
     """
     pieces: list[str] = []

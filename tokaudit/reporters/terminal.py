@@ -65,8 +65,7 @@ def _known(facts: Summary) -> Iterator[tuple[str, str]]:
     yield "output embeddings", _output(facts)
     if facts.vocab_size is not None:
         yield "vocab_size", str(facts.vocab_size)
-    roles = (f"{role.value} {named(token.id, token.content)}" for role, token in facts.roles)
-    yield "special tokens", ", ".join(roles) or UNKNOWN
+    yield "special tokens", _roles(facts) or UNKNOWN
     if facts.stop_ids:
         yield "stop ids", ", ".join(named(id, content) for id, content in facts.stop_ids)
     if facts.weights_bytes is not None:
@@ -87,6 +86,14 @@ def _tokenizer(facts: Summary) -> str:
     counts = ((facts.base_tokens, "base"), (facts.added_tokens, "added"))
     known = " + ".join(f"{count} {word}" for count, word in counts if count is not None)
     return f"{facts.tokenizer_kind or 'vocabulary'}, {known} tokens"
+
+
+def _roles(facts: Summary) -> str:
+    """``bos/eos 2 "</s>", pad 0 "<pad>"``."""
+    by_token: dict[str, list[str]] = {}
+    for role, token in facts.roles:
+        by_token.setdefault(named(token.id, token.content), []).append(role.value)
+    return ", ".join(f"{'/'.join(roles)} {token}" for token, roles in by_token.items())
 
 
 def _table(table: TableFacts | None) -> str:
