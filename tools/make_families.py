@@ -304,8 +304,7 @@ class Maker:
             return
         made = self.table(entry, "", group)
         if key in with_input:
-            if self.type != "csm":  # tied by tie_codebooks_embeddings
-                made["copy"] = True
+            made["copy"] = True
             line["input"][0].setdefault("aliases", []).extend(made["names"])
         elif key in tied_to_output and line["output"] and self.type != "fsmt":
             line["output"][0]["tied_to"] = made["names"]
@@ -412,6 +411,18 @@ class Maker:
         }
 
 
+def text_table_first(record: Line) -> Line:
+    """CSM's `get_input_embeddings` is the table of its audio codes; the tokenizer's ids index another one."""
+    if record["model_type"] != "csm":
+        return record
+    others = {entry["key"]: entry for entry in record["other_vocab_tensors"]}
+    text = others.pop("embed_text_tokens.weight", record["input"])
+    if text is record["input"]:
+        return record
+    v4 = {key: value for key, value in record["v4"].items() if key != "input_disk"}
+    return record | {"input": text, "other_vocab_tensors": [*others.values(), record["input"]], "v4": v4}
+
+
 def marian_apart(line: Line) -> Line:
     """Marian with `share_encoder_decoder_embeddings: false`: source and target have tables of their own."""
     rows = "decoder_vocab_size or vocab_size"
@@ -447,7 +458,7 @@ def lines(families: Line) -> Iterator[Line]:
         name, model_type, *values = row.split("\t")
         widths[name, model_type] = values
     for record in families["families"]:
-        made = Maker(record, widths).line()
+        made = Maker(text_table_first(record), widths).line()
         if made["type"] == "marian" and made["class"] != "MarianForCausalLM":
             yield marian_apart(made)
             made = marian_shared(made)

@@ -301,7 +301,8 @@ class _Resolution:
         """The other fields called vocab_size that count the same ids: a decoder's, a copy at the top."""
         shared = [entry.rows[0] for entry in self.record.others if not entry.group and entry.rows]
         yield from (field for field in shared if field.endswith(".vocab_size"))
-        apart = {rows for entry in self.record.output for rows in entry.rows}
+        kin = records.by_type(self.record.type) or (self.record,)
+        apart = {rows for record in kin for entry in record.output for rows in entry.rows}
         if self.record.section and "vocab_size" not in apart:
             yield "vocab_size"
 
