@@ -66,8 +66,12 @@ def check(model: Path, *options: str) -> Command:
 def run(command: Command) -> None:
     """Run it to its end; leaves with its output where it does not exit with 0."""
     done = subprocess.run(command, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        sys.exit(f"{done.stdout}\nexpected exit code 0, got {done.returncode}: {' '.join(command)}")
+    expect_success(command, done.returncode, done.stdout)
+
+
+def expect_success(command: Command, code: int, output: str = "") -> None:
+    if code:
+        sys.exit(f"{output}\nexpected exit code 0, got {code}: {' '.join(command)}")
 
 
 def read_once(spans: list[Span]) -> None:
@@ -104,6 +108,7 @@ def peak_memory(command: Command) -> Peak:
             for pid in (process.pid, *descendants(process.pid)):
                 peaks[pid] = max(peaks.get(pid, 0), high_water(pid))
             time.sleep(SAMPLE_SECONDS)
+    expect_success(command, process.returncode)
     itself = peaks.pop(process.pid)
     return Peak(itself, max(peaks.values(), default=0))
 
