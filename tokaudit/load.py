@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from tokaudit.contract import (
@@ -24,6 +25,7 @@ from tokaudit.contract import (
     Fact,
     IdField,
     Loaded,
+    MergesFile,
     Missing,
     Options,
     SpecialToken,
@@ -214,19 +216,22 @@ def _tokenizer(
     """The vocabulary, the chat templates, and why tokenizer.json does not parse or load."""
     file, problem = _tokenizer_file(tokens)
     tables = _counting_tables(tokens, tokenizer_config, file)
-    companions = tuple(_companions(tokens, tokenizer_config))
-    if file is None or file.base is None:
-        base = _base_without_tokenizer_json(tokens, tokenizer_config, companions)
-        if isinstance(base, TokenTable):
-            tables = (replace(base, witness=Witness.BASE), *tables)
-            companions = tuple(table for table in companions if table is not base)
-    elif file.problems and problem is None:
+    alone = TOKENIZER_JSON not in tokens.names
+    companions, unread = _vocabulary_files(tokens, tokenizer_config, alone=alone)
+    merges = _merges_file(tokens, alone=alone)
+    if isinstance(merges, Missing):
+        unread = (*unread, merges.reason)
+    if (file is None or file.base is None) and companions:
+        tables = (replace(companions[0], witness=Witness.BASE), *tables)
+        companions = companions[1:]
+    if file is not None and file.problems and problem is None:
         problem = file.problems[0]
     known = {entry.content for table in tables for entry in table.entries}
     known |= {token.content for token in special if token.content}
     templates = _templates(tokens, tokenizer_config, known)
     if not tables:
-        return Missing("there is no tokenizer that tokaudit can read"), templates, problem
+        reason = unread[0] if unread else "there is no tokenizer that tokaudit can read"
+        return Missing(reason), templates, problem
     vocabulary = Vocabulary(
         tables=tables,
         companions=companions,
@@ -234,6 +239,8 @@ def _tokenizer(
         loaded_or=Missing("there is no tokenizer.json"),
         emissions=file.emissions if file else (),
         target=_target_table(tokens),
+        merges_file=merges if isinstance(merges, MergesFile) else None,
+        unread=unread,
     )
     asked = {token.content for token in vocabulary.added if token.special}
     asked |= {token.content for token in special if token.content}
@@ -284,46 +291,56 @@ def _counting_tables(
     return tuple(found)
 
 
-def _companions(tokens: _Reader, tokenizer_config: Document | Missing) -> Iterator[TokenTable]:
-    """The vocabulary files beside tokenizer.json (or instead of it), in the order loaders look."""
-    stated = tokenizer_config.data.get("tokenizer_class") if isinstance(tokenizer_config, Document) else ""
-    name = stated if isinstance(stated, str) else ""
+def _vocabulary_files(
+    tokens: _Reader, tokenizer_config: Document | Missing, *, alone: bool
+) -> tuple[tuple[TokenTable, ...], tuple[str, ...]]:
+    """The tables of the vocabulary files, in the order loaders look, and why others say nothing.
 
-    def table(file: str, read: Callable[[bytes], TokenTable]) -> Iterator[TokenTable]:
-        data = tokens.data(file, limits.TOKENIZER_BYTES)
-        if isinstance(data, bytes):
-            found = tokens.attempt(file, lambda: read(data))
-            if isinstance(found, TokenTable):
-                yield found
-
-    for file in ("vocab.json", "vocab-src.json"):
+    A damaged file leaves no verdict where it is ``alone``, without a tokenizer.json.
+    """
+    settings = tokenizer_config.data if isinstance(tokenizer_config, Document) else {}
+    found: list[TokenTable | Missing] = []
+    for file in vocabulary_files.JSON_FILES:
         document = tokens.document(file, limits.TOKENIZER_BYTES)
         if isinstance(document, Document):
-            found = tokens.attempt(file, lambda document=document: vocabulary_files.vocab_json(document))  # type: ignore[misc]
-            if isinstance(found, TokenTable):
-                yield found
-    if "vocab.txt" in tokens.names:
-        yield from table("vocab.txt", lambda data: vocabulary_files.vocab_txt(data, "vocab.txt"))
-    for file in vocabulary_files.SENTENCEPIECE:
-        if file in tokens.names:
-            yield from table(file, lambda data, file=file: vocabulary_files.sentencepiece(data, file, name))  # type: ignore[misc]
-    for file in sorted(tokens.names):
-        if file.endswith(".tiktoken") or file == "tiktoken.model":
-            yield from table(file, lambda data, file=file: vocabulary_files.tiktoken(data, file))  # type: ignore[misc]
+            found.append(_answer(partial(vocabulary_files.vocab_json, document)))
+    for file, read in vocabulary_files.byte_files(tokens.names, settings):
+        data = tokens.data(file, limits.TOKENIZER_BYTES)
+        if isinstance(data, bytes):
+            found.append(_side_file(tokens, partial(read, data), alone=alone))
+    tables = tuple(table for table in found if isinstance(table, TokenTable))
+    return tables, tuple(table.reason for table in found if isinstance(table, Missing))
 
 
-def _base_without_tokenizer_json(
-    tokens: _Reader, tokenizer_config: Document | Missing, companions: tuple[TokenTable, ...]
-) -> TokenTable | Missing:
-    return companions[0] if companions else Missing("there is no vocabulary")
+def _merges_file(tokens: _Reader, *, alone: bool) -> MergesFile | Missing | None:
+    """merges.txt; None where there is none."""
+    if vocabulary_files.MERGES_FILE not in tokens.names:
+        return None
+    data = tokens.data(vocabulary_files.MERGES_FILE, limits.TOKENIZER_BYTES)
+    if isinstance(data, Missing):
+        return data
+    return _side_file(
+        tokens, partial(vocabulary_files.merges_txt, data, vocabulary_files.MERGES_FILE), alone=alone
+    )
+
+
+def _side_file(tokens: _Reader, read: Callable[[], T], *, alone: bool) -> T | Missing:
+    try:
+        return read()
+    except FactMissing as missing:
+        return Missing(missing.reason)
+    except Unreadable as error:
+        if alone:
+            tokens.unreadable.append(error)
+        return Missing(f"{error.file}: {error.message}")
 
 
 def _target_table(tokens: _Reader) -> TokenTable | None:
     """The decoder's own vocabulary: Marian with separate_vocabs, FSMT."""
-    for file in ("target_vocab.json", "vocab-tgt.json"):
+    for file in vocabulary_files.TARGET_FILES:
         document = tokens.document(file, limits.TOKENIZER_BYTES)
         if isinstance(document, Document):
-            found = tokens.attempt(file, lambda document=document: vocabulary_files.vocab_json(document))  # type: ignore[misc]
+            found = tokens.attempt(file, partial(vocabulary_files.vocab_json, document))
             return found if isinstance(found, TokenTable) else None
     return None
 

@@ -49,7 +49,7 @@ class Witness(enum.Enum):
     COMPANION = "vocabulary file"  # vocab.json, vocab.txt, tokenizer.model beside a tokenizer.json
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenTable:
     """One witness: content to id, in file order. ``tokens`` is lazy, a table may hold 256k entries.
 
@@ -65,10 +65,22 @@ class TokenTable:
     style: str = "key"
     entries: tuple[AddedToken, ...] = ()
 
+    @cached_property
+    def _entries(self) -> Mapping[str, AddedToken]:
+        """The first entry of each content."""
+        return {entry.content: entry for entry in reversed(self.entries)}
+
+    @cached_property
+    def _entries_of_ids(self) -> Mapping[tuple[int, str], AddedToken]:
+        return {(entry.id, entry.content): entry for entry in reversed(self.entries)}
+
+    def entry(self, id: int, content: str) -> AddedToken | None:
+        """The entry that gives this id to this text, where the table keeps entries."""
+        return self._entries_of_ids.get((id, content))
+
     def location(self, content: str) -> Location:
-        for entry in self.entries:
-            if entry.content == content:
-                return entry.at
+        if content in self._entries:
+            return self._entries[content].at
         if self.style == "key":
             return self.at.child(content)
         if self.style in ("id", "index"):
@@ -85,6 +97,14 @@ class TokenTable:
                 yield entry.content, entry.id
         else:
             yield from self.ids.items()
+
+
+@dataclass(frozen=True, slots=True)
+class MergesFile:
+    """merges.txt: the merges of a BPE model in order, for loaders that do not read tokenizer.json."""
+
+    at: Location
+    pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -233,6 +253,8 @@ class Vocabulary:
     emissions: tuple[Emission, ...] = ()
     target: TokenTable | None = None  # a second vocabulary for the decoder (Marian, FSMT)
     class_or: TokenizerClass | Missing = NO_CLASS
+    merges_file: MergesFile | None = None
+    unread: tuple[str, ...] = ()  # why vocabulary files beside the ones above say nothing
 
     @property
     def pipeline(self) -> Pipeline:
@@ -324,9 +346,9 @@ class Vocabulary:
         content = self.by_id.get(id)
         if content is not None:
             for table in self.tables:
-                for entry in table.entries:
-                    if entry.id == id and entry.content == content:
-                        return entry.at
+                entry = table.entry(id, content)
+                if entry is not None:
+                    return entry.at
                 if table.ids.get(content) == id:
                     return table.location(content)
         return self.tables[0].at
