@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from tokaudit.contract import AddedToken, Document, TokenTable, Witness
 from tokaudit.findings import Location
 from tokaudit.formats.tokenizer_json import added_token, is_id
+
+_ID = re.compile(r"[0-9]{1,10}")
 
 
 def decoder_table(tokenizer_config: Document) -> TokenTable | None:
@@ -16,8 +20,7 @@ def decoder_table(tokenizer_config: Document) -> TokenTable | None:
     entries = [
         added_token(int(key), entry, at.child(key))
         for key, entry in stated.items()
-        if key.isascii() and key.isdigit() and isinstance(entry, dict)
-        if isinstance(entry.get("content"), str)
+        if _ID.fullmatch(key) and isinstance(entry, dict) and isinstance(entry.get("content"), str)
     ]
     return _table(Witness.DECODER, at, entries, style="id")
 
