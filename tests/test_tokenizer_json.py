@@ -235,7 +235,7 @@ def test_the_reading_agrees_with_the_library_on_what_loads() -> None:
     library = pytest.importorskip("tokenizers").Tokenizer
     for model in (
         {"type": "BPE", "vocab": VOCAB, "merges": ["a b"]},
-        {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]},
+        {"type": "BPE", "vocab": {"a": 0, "b": 1, "long": 2}, "merges": ["a b"]},
         {"type": "BPE", "vocab": {**VOCAB, "z": -1}, "merges": []},
         {"type": "WordLevel", "vocab": VOCAB, "unk_token": "a"},
     ):
