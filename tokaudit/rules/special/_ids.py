@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tokaudit.contract import Contract, IdField, Table, Vocabulary
+from tokaudit.contract import Contract, IdField, Missing, Table, Vocabulary, present
 from tokaudit.findings import Claim
 from tokaudit.rules.rows._beyond import RowLimit, row_limit
 from tokaudit.text import listed, named
 
 # Fields that force or forbid tokens during generation; every other id field describes the tokenizer.
 _FORCING = frozenset({"suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "decoder_start_token_id"})
+
+
+def id_fields(contract: Contract) -> tuple[IdField, ...]:
+    """The id fields of both configurations; raises FactMissing where there is neither."""
+    if isinstance(contract.generation_config_or, Missing):
+        present(contract.config_or)
+    return contract.id_fields
 
 
 def forces(field: IdField) -> bool:
@@ -26,6 +33,21 @@ def path(field: IdField) -> str:
 def place(field: IdField) -> str:
     """The field with its file: "config.json text_config.pad_token_id"."""
     return f"{field.at.file} {path(field)}"
+
+
+def places(fields: Sequence[IdField]) -> str:
+    """Fields of one name: "config.json and generation_config.json pad_token_id"."""
+    if len({path(field) for field in fields}) == 1:
+        return " and ".join(field.at.file for field in fields) + f" {path(fields[0])}"
+    return " and ".join(map(place, fields))
+
+
+def alike(fields: Iterable[IdField]) -> list[list[IdField]]:
+    """The fields in groups of one name that state the same ids; they are one breach."""
+    groups: dict[tuple[str, tuple[int, ...]], list[IdField]] = {}
+    for field in fields:
+        groups.setdefault((field.name, field.ids), []).append(field)
+    return list(groups.values())
 
 
 def shown_id(contract: Contract, id: int) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from tokaudit.contract import Contract, Role
+from tokaudit.contract import Contract, Document, Role
 
-_TEXT_TOWER = re.compile(r"TextModel(WithProjection)?$|^(CLIP|Siglip|AltCLIP|CLIPSeg|GroupViT|OwlViT|XCLIP)")
+_STATIC = frozenset({"model2vec", "static"})
+_TEXT_TOWER = re.compile(r"TextModel(WithProjection)?$|CLIP|^(Siglip|GroupViT|OwlViT|Owlv2)")
 
 
-def is_classifier(contract: Contract) -> bool:
-    return contract.architecture.endswith("ForSequenceClassification")
+def _architecture(contract: Contract) -> str:
+    return contract.architecture if isinstance(contract.config_or, Document) else ""
 
 
 def is_decoder_classifier(contract: Contract) -> bool:
@@ -19,9 +20,18 @@ def is_decoder_classifier(contract: Contract) -> bool:
     Encoders read it at their first token; their tokenizers have one for that (cls), or a mask token.
     """
     marks = {special.role for special in contract.special_tokens if special.content}
-    return is_classifier(contract) and not marks & {Role.CLS, Role.MASK}
+    classifies = _architecture(contract).endswith("ForSequenceClassification")
+    return classifies and not marks & {Role.CLS, Role.MASK}
 
 
 def is_text_tower(contract: Contract) -> bool:
     """The text half of an image-text model: it never generates, and keeps placeholder ids in its config."""
-    return bool(_TEXT_TOWER.search(contract.architecture))
+    tokenizer = contract.tokenizer_config_or
+    named = tokenizer.data.get("tokenizer_class") if isinstance(tokenizer, Document) else ""
+    return bool(_TEXT_TOWER.search(_architecture(contract)) or str(named).startswith("CLIP"))
+
+
+def is_static(contract: Contract) -> bool:
+    """Static embeddings: rows are looked up for the words alone, without padding or post-processor."""
+    config = contract.config_or
+    return isinstance(config, Document) and config.data.get("model_type") in _STATIC

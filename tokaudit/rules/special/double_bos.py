@@ -59,6 +59,6 @@ class DoubleBos(Rule):
 
 def _prints(template: ChatTemplate, contract: Contract, bos: Token) -> bool:
     """Whether it prints bos: by name, or by a text that is not the end token's as well."""
-    eos = contract.roles().get(Role.EOS)
+    eos = contract.roles.get(Role.EOS)
     literal = bos.content in template.control and (eos is None or eos.id != bos.id)
     return literal or "bos_token" in template.prints

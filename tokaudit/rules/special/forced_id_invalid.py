@@ -1,11 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tokaudit.contract import Contract, IdField
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import forces, limit_of, path, place, shown_ids, states
+from tokaudit.rules.special._ids import (
+    alike,
+    forces,
+    id_fields,
+    limit_of,
+    path,
+    place,
+    places,
+    shown_ids,
+    states,
+)
 from tokaudit.text import counted
 
 
@@ -35,7 +45,7 @@ class ForcedIdInvalid(Rule):
     severity = Severity.ERROR
 
     def check(self, contract: Contract) -> Iterator[Finding]:
-        fields = [field for field in contract.id_fields if forces(field) and not field.by_default]
+        fields = [field for field in id_fields(contract) if forces(field) and not field.by_default]
         for field in fields:
             if field.malformed:
                 yield self.finding(
@@ -45,19 +55,19 @@ class ForcedIdInvalid(Rule):
                     fix=f"write the ids as integers, or remove {path(field)}",
                     subject=path(field),
                 )
-        for field in fields:
-            if field.ids:
-                yield from self._without_row(contract, field)
+        for group in alike(field for field in fields if field.ids):
+            yield from self._without_row(contract, group)
 
-    def _without_row(self, contract: Contract, field: IdField) -> Iterator[Finding]:
+    def _without_row(self, contract: Contract, fields: Sequence[IdField]) -> Iterator[Finding]:
+        field = fields[0]
         limit = limit_of(contract, field)
         lowest = -1 if field.name.endswith("suppress_tokens") else 0
         wrong = [id for id in field.ids if not lowest <= id < limit.rows]
         if wrong:
             yield self.finding(
-                f"{place(field)} names {counted(len(wrong), 'id')} without a row: "
-                f"{shown_ids(contract, wrong)}; {limit.words}",
-                [states(contract, field), limit.claim],
+                f"{places(fields)} {'names' if len(fields) == 1 else 'name'} {counted(len(wrong), 'id')} "
+                f"without a row: {shown_ids(contract, wrong)}; {limit.words}",
+                [*(states(contract, each) for each in fields), limit.claim],
                 why="generation indexes the logits with it and fails",
                 fix=f"write the ids that this tokenizer gives the tokens, or remove {path(field)}",
                 subject=path(field),

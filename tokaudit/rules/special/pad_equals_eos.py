@@ -7,6 +7,7 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.special._ids import path, states
+from tokaudit.rules.special._kind import is_text_tower
 from tokaudit.text import named
 
 
@@ -38,7 +39,7 @@ class PadEqualsEos(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         eos = contract.role(Role.EOS)
-        if not contract.generates:
+        if not contract.generates or is_text_tower(contract):
             raise FactMissing("the model does not generate text")
         pads = list(_pads(contract))
         if not pads:
@@ -72,7 +73,7 @@ class PadEqualsEos(Rule):
 
 def _pads(contract: Contract) -> Iterator[tuple[int, Claim]]:
     """The ids that padding is done with: the tokenizer's, else what the configurations name."""
-    token = contract.roles().get(Role.PAD)
+    token = contract.roles.get(Role.PAD)
     if token is not None:
         yield token.id, Claim(token.at, f"the pad token is {named(token.id, token.content)}")
         return

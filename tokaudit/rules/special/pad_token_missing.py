@@ -7,7 +7,7 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.special._ids import states
-from tokaudit.rules.special._kind import is_decoder_classifier
+from tokaudit.rules.special._kind import is_decoder_classifier, is_static
 
 
 class PadTokenMissing(Rule):
@@ -37,8 +37,8 @@ class PadTokenMissing(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         config, vocabulary = contract.config, contract.vocabulary
-        if not contract.embeddings.language_model:
-            raise FactMissing("the model has no input embeddings to pad")
+        if is_static(contract) or not contract.embeddings.language_model:
+            raise FactMissing("the model does not pad token ids")
         fields = contract.fields(Role.PAD)
         declared = any(special.role is Role.PAD for special in contract.special_tokens)
         if declared or any(field.malformed or any(id >= 0 for id in field.ids) for field in fields):

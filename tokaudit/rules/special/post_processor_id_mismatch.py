@@ -2,13 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Document, Emission, Loaded, Vocabulary
-from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.contract import Contract, Emission, Loaded, Vocabulary
+from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
-from tokaudit.text import named, shown
-
-# Static embeddings look rows up for the words alone; what the post-processor says is never used.
-_STATIC = frozenset({"model2vec", "static"})
+from tokaudit.rules.special._kind import is_static
+from tokaudit.text import listed, named, shown
 
 
 class PostProcessorIdMismatch(Rule):
@@ -38,32 +36,25 @@ class PostProcessorIdMismatch(Rule):
     def check(self, contract: Contract) -> Iterator[Finding]:
         vocabulary = contract.vocabulary
         at = vocabulary.pipeline.document.at
-        static = (
-            isinstance(contract.config_or, Document) and contract.config_or.data.get("model_type") in _STATIC
+        wrong = [
+            emission
+            for emission in vocabulary.emissions
+            if emission.place != "unused" and emission.id not in _ids(vocabulary, emission.content)
+        ]
+        if not wrong:
+            return
+        says = [
+            f"{emission.id} for {shown(emission.content)}, {_has(vocabulary, emission)}" for emission in wrong
+        ]
+        yield self.finding(
+            f"the post-processor emits {'an id' if len(wrong) == 1 else 'ids'} that the token's string does not "
+            f"have: {listed(says, most=3)}",
+            [claim for emission in wrong[:3] for claim in _claims(vocabulary, emission, at)],
+            why="the id is emitted unchecked: every encoded text holds a wrong token there",
+            fix=_fix(vocabulary, wrong[0]),
+            severity=Severity.WARNING if is_static(contract) else Severity.ERROR,
+            subject="post_processor",
         )
-        for emission in vocabulary.emissions:
-            if emission.place == "unused" or emission.id in _ids(vocabulary, emission.content):
-                continue
-            declared = vocabulary.by_content.get(emission.content)
-            has = "has no id" if declared is None else f"has id {declared}"
-            there = vocabulary.text(emission.id)
-            yield self.finding(
-                f"the post-processor emits id {emission.id} for {shown(emission.content)}, which {has}",
-                [
-                    Claim(emission.at, f"{shown(emission.content)} is {emission.id}"),
-                    *(vocabulary.claims(emission.content) if declared is not None else ()),
-                    Claim(
-                        at if there is None else vocabulary.locate(emission.id),
-                        f"no token has id {emission.id}"
-                        if there is None
-                        else f"id {named(emission.id, there)}",
-                    ),
-                ],
-                why="the id is emitted unchecked: every encoded text holds a wrong token there",
-                fix=_fix(emission, declared),
-                severity=Severity.WARNING if static else Severity.ERROR,
-                subject=emission.content,
-            )
 
 
 def _ids(vocabulary: Vocabulary, content: str) -> set[int | None]:
@@ -74,7 +65,25 @@ def _ids(vocabulary: Vocabulary, content: str) -> set[int | None]:
     return found
 
 
-def _fix(emission: Emission, declared: int | None) -> str:
+def _has(vocabulary: Vocabulary, emission: Emission) -> str:
+    declared = vocabulary.by_content.get(emission.content)
+    return "which has no id" if declared is None else f"which has id {declared}"
+
+
+def _claims(vocabulary: Vocabulary, emission: Emission, file: Location) -> Iterator[Claim]:
+    """What the post-processor says, what the vocabulary says, and which token the emitted id is."""
+    yield Claim(emission.at, f"{shown(emission.content)} is {emission.id}")
+    if emission.content in vocabulary.by_content:
+        yield from vocabulary.claims(emission.content)
+    there = vocabulary.text(emission.id)
+    if there is None:
+        yield Claim(file, f"no token has id {emission.id}")
+    else:
+        yield Claim(vocabulary.locate(emission.id), f"id {named(emission.id, there)}")
+
+
+def _fix(vocabulary: Vocabulary, emission: Emission) -> str:
+    declared = vocabulary.by_content.get(emission.content)
     if declared is None:
         return f"add {shown(emission.content)} to the vocabulary, or take it out of the post-processor"
     return f"set the id at {emission.at} to {declared}"

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tokaudit.contract import Contract, IdField, Role, Token
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import path, place, shown_ids, states
+from tokaudit.rules.special._ids import alike, id_fields, path, places, shown_ids, states
 from tokaudit.rules.special._kind import is_decoder_classifier, is_text_tower
 from tokaudit.text import named
 
@@ -41,9 +41,9 @@ class SpecialIdDisagree(Rule):
     severity = Severity.WARNING
 
     def check(self, contract: Contract) -> Iterator[Finding]:
-        fields = {role: _own_fields(contract, role) for role in _ROLES}
-        roles = contract.roles() if any(fields.values()) or is_decoder_classifier(contract) else {}
-        tokenizer = contract.vocabulary
+        known = id_fields(contract)
+        fields = {role: _own_fields(contract, known, role) for role in _ROLES}
+        roles, tokenizer = contract.roles, contract.vocabulary
         for role in _ROLES:
             token = roles.get(role)
             stated = [field for field in fields[role] if field.ids]
@@ -61,7 +61,7 @@ class SpecialIdDisagree(Rule):
     def _differ(
         self, contract: Contract, role: Role, token: Token | None, fields: Sequence[IdField]
     ) -> Finding:
-        says = "; ".join(f"{place(field)} is {shown_ids(contract, field.ids)}" for field in fields)
+        says = "; ".join(f"{places(group)}: {_value(contract, group[0])}" for group in alike(fields))
         severity = Severity.NOTE if is_text_tower(contract) else Severity.WARNING
         if role is Role.PAD and is_decoder_classifier(contract):
             severity = Severity.ERROR
@@ -93,9 +93,9 @@ class SpecialIdDisagree(Rule):
         )
 
     def _null(self, contract: Contract, role: Role, fields: Sequence[IdField], tokenizer: Claim) -> Finding:
+        says = "; ".join(f"{places(group)}: {_value(contract, group[0])}" for group in alike(fields))
         return self.finding(
-            f"only one side names a {role.value} token: {tokenizer.says}; "
-            + "; ".join(states(contract, field).says for field in fields),
+            f"only one side names a {role.value} token: {tokenizer.says}; {says}",
             [*(states(contract, field) for field in fields), tokenizer],
             why="tools that ask the side without one do as if there were none",
             fix="nothing, where the model is used without this token; otherwise name it on both sides",
@@ -104,12 +104,16 @@ class SpecialIdDisagree(Rule):
         )
 
 
-def _own_fields(contract: Contract, role: Role) -> list[IdField]:
+def _own_fields(contract: Contract, known: Iterable[IdField], role: Role) -> list[IdField]:
     """The fields that speak of the tokenizer's ids, as their files state them; -1 says none."""
-    fields = [field for field in contract.fields(role) if not field.by_default and not field.malformed]
+    fields = [field for field in known if field.role is role and not (field.by_default or field.malformed)]
     if contract.speaks_another_vocabulary:
         fields = [field for field in fields if not field.generation and field.section != "decoder"]
     return [field for field in fields if all(id >= 0 for id in field.ids)]
+
+
+def _value(contract: Contract, field: IdField) -> str:
+    return shown_ids(contract, field.ids) if field.ids else "null"
 
 
 def _differ(fields: Sequence[IdField]) -> bool:

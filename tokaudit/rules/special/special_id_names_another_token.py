@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tokaudit.contract import Contract, IdField, Role
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import forces, path, place, states
+from tokaudit.rules.special._ids import alike, forces, id_fields, path, places, states
 from tokaudit.rules.special._kind import is_text_tower
-from tokaudit.text import named
+from tokaudit.text import listed, named, shown
+
+MOST_IDS = 100  # of one field; real ones hold ten
 
 # Words in a field's name or a token's text that mean the same.
 _KINDS = {
@@ -56,22 +58,35 @@ class SpecialIdNamesAnotherToken(Rule):
         vocabulary = contract.vocabulary
         if contract.speaks_another_vocabulary:
             raise FactMissing("what the model generates is not in the tokenizer's vocabulary")
-        stated = [field for field in contract.id_fields if not field.by_default and not forces(field)]
-        for field in stated:
-            for id in field.ids[:100]:
-                text = vocabulary.text(id)
-                if text is None:
-                    continue
-                because = _contradiction(field, text) or _misnamed(contract, field, id, text)
-                if because:
-                    yield self._finding(contract, field, id, text, because)
+        stated = [field for field in id_fields(contract) if not field.by_default and not forces(field)]
+        for group in alike(stated):
+            wrong = [
+                (id, text, because)
+                for id in group[0].ids[:MOST_IDS]
+                if (text := vocabulary.text(id)) is not None
+                if (because := _contradiction(group[0], text) or _misnamed(contract, group[0], id, text))
+            ]
+            if wrong:
+                yield self._finding(contract, group, wrong)
 
-    def _finding(self, contract: Contract, field: IdField, id: int, text: str, because: str) -> Finding:
-        own = contract.roles().get(field.role) if field.role else None
-        right = f"{own.id}, the tokenizer's {own.content}" if own else "the id of the token that is meant"
+    def _finding(
+        self, contract: Contract, fields: Sequence[IdField], wrong: Sequence[tuple[int, str, str]]
+    ) -> Finding:
+        field = fields[0]
+        own = contract.roles.get(field.role) if field.role else None
+        right = (
+            f"{own.id}, the tokenizer's {shown(own.content)}" if own else "the id of the token that is meant"
+        )
+        says = [f"{named(id, text)}, {because}" for id, text, because in wrong]
         return self.finding(
-            f"{place(field)} names {named(id, text)}, {because}",
-            [states(contract, field), Claim(contract.vocabulary.locate(id), f"id {named(id, text)}")],
+            f"{places(fields)} {'names' if len(fields) == 1 else 'name'} {listed(says, most=3)}",
+            [
+                *(states(contract, each) for each in fields),
+                *(
+                    Claim(contract.vocabulary.locate(id), f"id {named(id, text)}")
+                    for id, text, _ in wrong[:3]
+                ),
+            ],
             why="the id is another tokenizer's or off by one: nothing fails, the wrong token is used",
             fix=f"set {path(field)} to {right}",
             subject=path(field),
@@ -107,7 +122,7 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
     """Why the token cannot be what the role field wants; "" where it can."""
     if field.role is None or is_text_tower(contract):
         return ""
-    roles = contract.roles()
+    roles = contract.roles
     given = [role for role, token in roles.items() if token.id == id]
     if field.role in given or (field.role is Role.EOS and _stops_anyway(contract, id)):
         return ""
@@ -121,7 +136,7 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
 def _stops_anyway(contract: Contract, id: int) -> bool:
     """Whether the id is one of several stop ids that include the tokenizer's own."""
     stops = {stop for field in contract.stop_ids for stop in field.ids}
-    eos = contract.roles().get(Role.EOS)
+    eos = contract.roles.get(Role.EOS)
     return id in stops and eos is not None and eos.id in stops
 
 

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tokaudit.contract import Contract, IdField, Role, is_placeholder
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import forces, limit_of, path, place, shown_ids, states
+from tokaudit.rules.special._ids import (
+    alike,
+    forces,
+    id_fields,
+    limit_of,
+    path,
+    place,
+    places,
+    shown_ids,
+    states,
+)
 
 
 class SpecialIdOutOfRange(Rule):
@@ -43,18 +53,17 @@ class SpecialIdOutOfRange(Rule):
     def check(self, contract: Contract) -> Iterator[Finding]:
         fields = [
             field
-            for field in contract.id_fields
+            for field in id_fields(contract)
             if not forces(field) and (not field.by_default or field.padding_index)
         ]
         for field in fields:
             if field.malformed:
                 yield self._malformed(contract, field)
-        for field in fields:
-            if any(id < 0 for id in field.ids):
-                yield self._negative(contract, field)
-        for field in fields:
-            if field.ids:
-                yield from self._past_the_rows(contract, field)
+        for group in alike(fields):
+            if any(id < 0 for id in group[0].ids):
+                yield self._negative(contract, group)
+        for group in alike(field for field in fields if field.ids):
+            yield from self._past_the_rows(contract, group)
 
     def _malformed(self, contract: Contract, field: IdField) -> Finding:
         return self.finding(
@@ -65,37 +74,43 @@ class SpecialIdOutOfRange(Rule):
             subject=path(field),
         )
 
-    def _negative(self, contract: Contract, field: IdField) -> Finding:
-        means_none = field.role is Role.PAD and Role.PAD not in contract.roles()
+    def _negative(self, contract: Contract, fields: Sequence[IdField]) -> Finding:
+        field = fields[0]
+        means_none = field.role is Role.PAD and Role.PAD not in contract.roles
         mild = means_none or is_placeholder(field.name)
         pad = "-1 as padding index is the last row: its token gets no gradient"
         return self.finding(
-            f"{place(field)} is {shown_ids(contract, [id for id in field.ids if id < 0])}, below 0",
-            [states(contract, field)],
+            f"{_are(fields)} {shown_ids(contract, [id for id in field.ids if id < 0])}, below 0",
+            [states(contract, each) for each in fields],
             why=pad if field.role is Role.PAD else "no token has a negative id",
             fix=f"set {path(field)} to {_right_value(contract, field)}",
             severity=Severity.WARNING if mild else Severity.ERROR,
             subject=path(field),
         )
 
-    def _past_the_rows(self, contract: Contract, field: IdField) -> Iterator[Finding]:
+    def _past_the_rows(self, contract: Contract, fields: Sequence[IdField]) -> Iterator[Finding]:
+        field = fields[0]
         limit = limit_of(contract, field)
         past = [id for id in field.ids if id >= limit.rows]
         if not past:
             return
-        mild = is_placeholder(field.name) or _stated_below(contract, field, limit.rows)
+        mild = is_placeholder(field.name) or all(_stated_below(contract, each, limit.rows) for each in fields)
         default = " (the default of the configuration class)" if field.by_default else ""
         consequence = "this id never comes out of the model"
         if field.role is Role.PAD:
             consequence = "the embedding refuses it as its padding index, or fails at the first padded batch"
         yield self.finding(
-            f"{place(field)} is {shown_ids(contract, past)}{default}, and {limit.words}",
-            [states(contract, field), limit.claim],
+            f"{_are(fields)} {shown_ids(contract, past)}{default}, and {limit.words}",
+            [*(states(contract, each) for each in fields), limit.claim],
             why=consequence,
             fix=f"set {path(field)} to {_right_value(contract, field)}",
             severity=Severity.WARNING if mild else Severity.ERROR,
             subject=path(field),
         )
+
+
+def _are(fields: Sequence[IdField]) -> str:
+    return f"{places(fields)} {'is' if len(fields) == 1 else 'are'}"
 
 
 def _stated_below(contract: Contract, field: IdField, rows: int) -> bool:
@@ -110,5 +125,5 @@ def _stated_below(contract: Contract, field: IdField, rows: int) -> bool:
 
 def _right_value(contract: Contract, field: IdField) -> str:
     """What the field should hold: the tokenizer's id of the role, or nothing."""
-    token = contract.roles().get(field.role) if field.role else None
+    token = contract.roles.get(field.role) if field.role else None
     return f"{token.id}, the tokenizer's {field.role.value} token" if field.role and token else "null"

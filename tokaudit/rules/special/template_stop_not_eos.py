@@ -49,7 +49,7 @@ class TemplateStopNotEos(Rule):
         if not any(ends.values()):
             raise FactMissing("the chat template does not show which token ends an assistant's turn")
         stop_ids = {id for field in stops for id in field.ids}
-        eos = contract.roles().get(Role.EOS)
+        eos = contract.roles.get(Role.EOS)
         for template in templates:
             ids = {token.id for token in ends[template.at]}
             if ids and not ids & stop_ids and (eos is None or eos.id not in ids):
@@ -80,7 +80,7 @@ class TemplateStopNotEos(Rule):
 def _ends(contract: Contract, template: ChatTemplate) -> list[Token]:
     """The tokens that can end a turn, as far as the vocabulary has them."""
     vocabulary = contract.vocabulary
-    roles = {f"{role.value}_token": token for role, token in contract.roles().items()}
+    roles = {f"{role.value}_token": token for role, token in contract.roles.items()}
     found: list[Token] = []
     for text in template.turn_ends:
         if text in roles:
