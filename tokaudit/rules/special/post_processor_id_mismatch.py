@@ -47,8 +47,8 @@ class PostProcessorIdMismatch(Rule):
             f"{emission.id} for {shown(emission.content)}, {_has(vocabulary, emission)}" for emission in wrong
         ]
         yield self.finding(
-            f"the post-processor emits {'an id' if len(wrong) == 1 else 'ids'} that the token's string does not "
-            f"have: {listed(says, most=3)}",
+            f"the post-processor emits {'an id' if len(wrong) == 1 else 'ids'} that the token does not have: "
+            f"{listed(says, most=3)}",
             [claim for emission in wrong[:3] for claim in _claims(vocabulary, emission, at)],
             why="the id is emitted unchecked: every encoded text holds a wrong token there",
             fix=_fix(vocabulary, wrong[0]),
