@@ -81,7 +81,7 @@ def summarise(contract: Contract) -> Summary:
         tied=_known(lambda: contract.embeddings.tie.tied),
         weights_bytes=_known(lambda: contract.checkpoint.nbytes),
         weights_files=_known(lambda: len(contract.checkpoint.shards)),
-        roles=tuple(contract.roles().items()),
+        roles=tuple(contract.roles.items()),
         stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
     )
 

@@ -30,7 +30,7 @@ class Reference:
 
     ``kind`` is "role", "id field", "post-processor", "chat template"; ``words`` name it for people
     ("the eos token", "config.json eos_token_id"). ``placeholder`` marks image, audio and video ids, which
-    their model classes replace before the lookup.
+    their model classes replace before the lookup. ``role`` is set where the tokenizer gives the id one.
     """
 
     id: int
@@ -38,6 +38,7 @@ class Reference:
     words: str
     at: Location
     placeholder: bool = False
+    role: Role | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class Contract:
                 return Token(token.id, token.content, special.at)
         raise FactMissing(f"the tokenizer declares no {role.value} token")
 
+    @cached_property
     def roles(self) -> Mapping[Role, Token]:
         """Every role that resolves to an id."""
         found: dict[Role, Token] = {}
@@ -197,8 +199,8 @@ class Contract:
         def add(reference: Reference) -> None:
             found.setdefault(reference.id, []).append(reference)
 
-        for role, token in self.roles().items():
-            add(Reference(token.id, "role", f"the {role.value} token", token.at))
+        for role, token in self.roles.items():
+            add(Reference(token.id, "role", f"the {role.value} token", token.at, role=role))
         for field in self.id_fields:
             for id in field.ids:
                 words = f"{field.at.file} {field.name}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
-from tokaudit.contract import Contract, Role, Table, Witness, is_placeholder
+from tokaudit.contract import Contract, Reference, Role, Table, Witness, is_placeholder
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.text import named
+
+MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,29 +22,6 @@ class RowLimit:
     rows: int
     claim: Claim
     words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stray:
-    """A token whose id has no row.
-
-    ``because`` says what makes it matter ("the pad token"); it is empty where nothing refers to the token or
-    where the model class swaps the id before the lookup. ``references`` are the places that name it.
-    """
-
-    id: int
-    content: str
-    at: Location
-    because: str
-    references: tuple[Claim, ...] = ()
-
-    @property
-    def words(self) -> str:
-        return named(self.id, self.content) + (f" ({self.because})" if self.because else "")
-
-    @property
-    def claim(self) -> Claim:
-        return Claim(self.at, f"id {named(self.id, self.content)}")
 
 
 def row_limit(contract: Contract) -> RowLimit:
@@ -54,6 +36,7 @@ def row_limit(contract: Contract) -> RowLimit:
             rows.says(f"{rows.value} rows{parts}: ids 0 to {rows.value - 1}"),
             f"the input embeddings have {rows.value} rows",
         )
+    _ = contract.config
     expected = embeddings.expected_input
     if not expected.terms:
         raise FactMissing("no field of config.json states the number of rows")
@@ -64,56 +47,110 @@ def row_limit(contract: Contract) -> RowLimit:
     )
 
 
-def stray_tokens(contract: Contract, limit: RowLimit) -> tuple[Stray, ...]:
-    """Every token with an id at or past the limit, by id."""
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A token whose id has no row.
+
+    ``because`` says what makes it matter ("the pad token", "in the base vocabulary"); it is empty where
+    nothing refers to the token, or where the model class swaps the id before the lookup. ``at`` is where the
+    id is stated, ``references`` are the places that put it into the model's input.
+    """
+
+    id: int
+    content: str
+    at: Location
+    because: str
+    references: tuple[Claim, ...]
+
+    @property
+    def words(self) -> str:
+        return named(self.id, self.content) + (f" ({self.because})" if self.because else "")
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.at, f"id {named(self.id, self.content)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Strays:
+    """The ids of tokens at or past the limit, in order: those that matter and those that nothing refers to.
+
+    There may be a million of them; only the ones that are shown are looked at closely.
+    """
+
+    mattering: tuple[int, ...]
+    unused: tuple[int, ...]
+
+    @property
+    def rows_needed(self) -> int:
+        """Rows that would hold them all."""
+        return max(self.mattering + self.unused) + 1
+
+
+def stray_tokens(contract: Contract, limit: RowLimit) -> Strays:
+    """Every token with an id at or past the limit."""
     vocabulary = contract.vocabulary
     if vocabulary.required_rows.value <= limit.rows:
-        return ()
-    placeholders = _placeholder_texts(contract)
-    ordinary = _ordinary_tokens(contract)
-    return tuple(
-        _stray(contract, id, content, ordinary=content in ordinary, swapped=content in placeholders)
-        for id, content in sorted(vocabulary.by_id.items())
-        if id >= limit.rows
-    )
+        return Strays((), ())
+    reasons = _Reasons(contract)
+    past = sorted(id for id in vocabulary.by_id if id >= limit.rows)
+    matters = [bool(reasons.because(id)) for id in past]
+    return Strays(tuple(compress(past, matters)), tuple(compress(past, map(not_, matters))))
 
 
-def _stray(contract: Contract, id: int, content: str, *, ordinary: bool, swapped: bool) -> Stray:
-    at = contract.vocabulary.locate(id)
-    named_by = contract.references.get(id, ())
-    swapped = swapped or any(reference.placeholder for reference in named_by)
-    roles = _roles_that_count(contract, id)
-    reasons = [reference for reference in named_by if reference.kind == "role" and reference.words in roles]
-    if not swapped:
-        reasons += [reference for reference in named_by if reference.kind != "role"]
-    claims = tuple(Claim(reason.at, f"names id {id}: {reason.words}") for reason in reasons)
-    if reasons:
-        return Stray(id, content, at, reasons[0].words, claims)
-    return Stray(id, content, at, "in the base vocabulary" if ordinary and not swapped else "", claims)
+def shown_strays(contract: Contract, ids: tuple[int, ...]) -> list[Stray]:
+    """The first few of the ids, in full."""
+    reasons, vocabulary = _Reasons(contract), contract.vocabulary
+    return [
+        Stray(
+            id,
+            vocabulary.by_id[id],
+            vocabulary.locate(id),
+            reasons.because(id),
+            tuple(Claim(each.at, f"names id {id}: {each.words}") for each in reasons.references(id)),
+        )
+        for id in ids[:MOST_SHOWN]
+    ]
 
 
-def _roles_that_count(contract: Contract, id: int) -> frozenset[str]:
-    """The roles of the id that put it into the input: a mask does so only in masked language models."""
-    masks = contract.embeddings.architecture.endswith("ForMaskedLM")
-    return frozenset(
-        f"the {role.value} token"
-        for role, token in contract.roles().items()
-        if token.id == id and (masks or role is not Role.MASK)
-    )
+class _Reasons:
+    """What can make an id matter, gathered once for all of them."""
 
+    def __init__(self, contract: Contract) -> None:
+        vocabulary = contract.vocabulary
+        base = (table.ids for table in vocabulary.tables if table.witness is Witness.BASE)
+        self._base: Mapping[str, int] = next(base, {})
+        self._special = {token.content for token in vocabulary.added if token.special}
+        self._texts = vocabulary.by_id
+        self._references = contract.references
+        self._masks = contract.embeddings.architecture.endswith("ForMaskedLM")
+        # What the tokenizer's files declare as image, audio or video tokens, as `image_token` is.
+        self._placeholders = {
+            token.content
+            for token in contract.special_tokens
+            if token.role is None and is_placeholder(token.name.rpartition("/")[2])
+        }
 
-def _ordinary_tokens(contract: Contract) -> frozenset[str]:
-    """Contents of the base vocabulary that are not also added special tokens."""
-    vocabulary = contract.vocabulary
-    special = {token.content for token in vocabulary.added if token.special}
-    base = (table for table in vocabulary.tables if table.witness is Witness.BASE)
-    return frozenset(content for table in base for content in table.ids if content not in special)
+    def because(self, id: int) -> str:
+        """What makes the id matter; "" where nothing does."""
+        for reference in self.references(id):
+            return reference.words
+        text = self._texts[id]
+        # The empty text is a blank line of vocab.txt, which nothing encodes to.
+        ordinary = text and text in self._base and text not in self._special
+        return "in the base vocabulary" if ordinary and not self._swapped(id) else ""
 
+    def references(self, id: int) -> tuple[Reference, ...]:
+        """What puts the id into the input: a mask only does where masked tokens are predicted."""
+        named_by = self._references.get(id, ())
+        return tuple(
+            reference
+            for reference in named_by
+            if (reference.role is None and not self._swapped(id))
+            or (reference.role is not None and (self._masks or reference.role is not Role.MASK))
+        )
 
-def _placeholder_texts(contract: Contract) -> frozenset[str]:
-    """Texts that the tokenizer's files declare as image, audio or video tokens, as ``image_token`` is."""
-    return frozenset(
-        token.content
-        for token in contract.special_tokens
-        if token.role is None and is_placeholder(token.name.rpartition("/")[2])
-    )
+    def _swapped(self, id: int) -> bool:
+        """Whether the model class replaces the id by features before the lookup."""
+        placeholder = any(reference.placeholder for reference in self._references.get(id, ()))
+        return placeholder or self._texts[id] in self._placeholders

@@ -9,9 +9,9 @@ from tokaudit.contract import Contract, Fact, Missing, RowCount, Table
 # What loaders and trainers round up to; 8 is the smallest.
 ROUNDINGS = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8)
 
-# Rows that a converter leaves above the tokenizer's, by tokenizer class: fairseq's NLLB dictionary has two
-# more symbols than the published tokenizer, and both take part in the softmax.
-_LEFT_BY_CONVERTER = {"NllbTokenizer": 2, "NllbTokenizerFast": 2}
+# Rows that a converter leaves above the tokenizer's, by model_type: fairseq's NLLB dictionary has two more
+# symbols than the published tokenizer, and both take part in the softmax.
+_LEFT_BY_CONVERTER = {"m2m_100": 2, "nllb-moe": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ def padding(contract: Contract) -> Padding:
     rows = contract.embeddings.input_rows.value
     _ = contract.vocabulary.base  # added tokens alone do not tell how many rows are needed
     required = contract.vocabulary.required_rows
-    spare = rows - required.value - _designed(contract)
+    spare = max(rows - required.value - _designed(contract), 0)
+    count = 0 if spare == _left_by_converter(contract) else spare
     multiple = next((number for number in ROUNDINGS if rows % number == 0), 1)
-    return Padding(rows, required, contract.embeddings.input, max(spare, 0), multiple)
+    return Padding(rows, required, contract.embeddings.input, count, multiple)
 
 
 def _designed(contract: Contract) -> int:
-    """Rows that the family, or the converter that made the checkpoint, has beyond ``vocab_size``."""
-    expected = contract.embeddings.input.expected
-    designed = (
-        expected.value - expected.terms[0].value if isinstance(expected, RowCount) and expected.terms else 0
-    )
-    return designed + _LEFT_BY_CONVERTER.get(_tokenizer_class(contract), 0)
+    """Rows that the family has beyond ``vocab_size``."""
+    expected = contract.embeddings.expected_input_or
+    if isinstance(expected, RowCount) and expected.terms:
+        return expected.value - expected.terms[0].value
+    return 0
 
 
-def _tokenizer_class(contract: Contract) -> str:
-    document = contract.tokenizer_config_or
-    name = "" if isinstance(document, Missing) else document.data.get("tokenizer_class")
-    return name if isinstance(name, str) else ""
+def _left_by_converter(contract: Contract) -> int:
+    config = contract.config_or
+    model_type = "" if isinstance(config, Missing) else str(config.data.get("model_type"))
+    return _LEFT_BY_CONVERTER.get(model_type, 0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Embeddings, Fact, RowCount
+from tokaudit.contract import Contract, Embeddings, Fact, Missing, RowCount, Table
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Location, Severity
 from tokaudit.rule import Rule
@@ -25,24 +25,27 @@ class ConfigVocabSizesDisagree(Rule):
 
     ## How to fix it
 
-    Set both fields to the number that the finding names, or take the stale one out.
+    Set both fields to the number that the finding names, or take the stale copy at the top out.
     """
 
     code = "TA104"
     severity = Severity.ERROR
 
     def check(self, contract: Contract) -> Iterator[Finding]:
+        _ = contract.config
         embeddings = contract.embeddings
         read = _read_field(embeddings)
         for other in _other_fields(embeddings, read):
             if other.value == read.value:
                 continue
             copy_at_top = _depth(other) == 1 and _depth(read) > 1
+            right = _right_value(embeddings, read)
+            wrong = " and ".join(_path(fact) for fact in (read, other) if fact.value != right)
             yield self.finding(
                 f"{_path(other)} is {other.value} but {_path(read)} is {read.value}",
-                [read.says(f"{read.value}: the one that counts"), other.says(str(other.value))],
+                [read.says(f"{read.value}: loaders size the table by it"), other.says(str(other.value))],
                 why="a loader or converter that reads the other field builds a table of the wrong size",
-                fix=f"set {_path(other)} to {read.value} in {other.at.file}, or take it out",
+                fix=f"set {wrong} to {right} in {other.at.file}",
                 severity=Severity.WARNING if copy_at_top else Severity.ERROR,
                 subject=_path(other),
             )
@@ -56,6 +59,14 @@ def _read_field(embeddings: Embeddings) -> Fact[int]:
     if embeddings.vocab_sizes:
         return embeddings.vocab_sizes[0]
     raise FactMissing("config.json states no vocab_size")
+
+
+def _right_value(embeddings: Embeddings, read: Fact[int]) -> int:
+    """What the field must be for the rows that are stored; its own value where the weights do not tell."""
+    table = embeddings.input_or
+    if not isinstance(table, Table) or isinstance(table.expected, Missing):
+        return read.value
+    return read.value + (table.rows_or - table.expected.value if isinstance(table.rows_or, int) else 0)
 
 
 def _other_fields(embeddings: Embeddings, read: Fact[int]) -> Iterator[Fact[int]]:

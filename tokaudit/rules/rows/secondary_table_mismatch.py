@@ -2,14 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Embeddings, Missing, Table, Vocabulary
+from tokaudit.contract import Contract, Missing, Table, Vocabulary
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.rows._tables import input_side, sized_alike, surplus
-
-# Classes that look up an id past their per-layer table as id 0 (Gemma3nTextModel.get_per_layer_inputs in
-# transformers 5.24): the released models have 262,400 input rows and 262,144 per-layer rows.
-_SHORTER_BY_DESIGN = ("Gemma3n",)
 
 
 class SecondaryTableMismatch(Rule):
@@ -58,13 +54,9 @@ class SecondaryTableMismatch(Rule):
     def _fits(self, contract: Contract, table: Table, first: Table) -> bool:
         if surplus(table, first) != 0:
             return False
-        if sized_alike(table, first) or table.rows >= first.rows or _tolerated(contract.embeddings):
+        if sized_alike(table, first) or table.rows >= first.rows:
             return True
         return _required_rows(contract, table) <= table.rows
-
-
-def _tolerated(embeddings: Embeddings) -> bool:
-    return embeddings.architecture.startswith(_SHORTER_BY_DESIGN)
 
 
 def _required_rows(contract: Contract, table: Table) -> int:

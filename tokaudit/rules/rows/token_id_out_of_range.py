@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._beyond import row_limit, stray_tokens
+from tokaudit.rules.rows._beyond import row_limit, shown_strays, stray_tokens
 from tokaudit.text import counted, listed
 
 
@@ -43,14 +43,16 @@ class TokenIdOutOfRange(Rule):
     def check(self, contract: Contract) -> Iterator[Finding]:
         limit = row_limit(contract)
         strays = stray_tokens(contract, limit)
-        found = [stray for stray in strays if stray.because]
+        found = len(strays.mattering)
         if not found:
             return
-        have = "token id has" if len(found) == 1 else "token ids have"
+        shown = shown_strays(contract, strays.mattering)
+        names = listed([stray.words for stray in shown], total=found)
+        past = found + len(strays.unused)
         yield self.finding(
-            f"{len(found)} {have} no row: {listed([stray.words for stray in found])}; {limit.words}",
-            [*(stray.claim for stray in found[:3]), limit.claim, *found[0].references],
+            f"{found} {'token id has' if found == 1 else 'token ids have'} no row: {names}; {limit.words}",
+            [*(stray.claim for stray in shown[:3]), limit.claim, *shown[0].references],
             why="looking such an id up fails: an IndexError on a CPU, a device-side assert on a GPU",
-            fix=f"`tokaudit resize SRC DST --rows {strays[-1].id + 1}` gives "
-            f"{counted(len(strays), 'id')} a row; or use the tokenizer that belongs to this checkpoint",
+            fix=f"`tokaudit resize SRC DST --rows {strays.rows_needed}` gives {counted(past, 'id')} a row; "
+            "or use the tokenizer that belongs to this checkpoint",
         )

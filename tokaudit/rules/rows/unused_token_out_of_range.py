@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._beyond import row_limit, stray_tokens
+from tokaudit.rules.rows._beyond import row_limit, shown_strays, stray_tokens
 from tokaudit.text import listed
 
 
@@ -37,18 +37,20 @@ class UnusedTokenOutOfRange(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         limit = row_limit(contract)
-        found = [stray for stray in stray_tokens(contract, limit) if not stray.because]
-        if not found:
+        unused = stray_tokens(contract, limit).unused
+        if not unused:
             return
+        shown = shown_strays(contract, unused)
+        names = listed([stray.words for stray in shown], total=len(unused))
         have = (
             "token id that nothing refers to has"
-            if len(found) == 1
+            if len(unused) == 1
             else "token ids that nothing refers to have"
         )
         yield self.finding(
-            f"{len(found)} {have} no row: {listed([stray.words for stray in found])}; {limit.words}",
-            [*(stray.claim for stray in found[:3]), limit.claim],
+            f"{len(unused)} {have} no row: {names}; {limit.words}",
+            [*(stray.claim for stray in shown[:3]), limit.claim],
             why="a text that contains one of them makes the lookup fail",
-            fix=f"`tokaudit resize SRC DST --rows {found[-1].id + 1}` gives them rows; "
+            fix=f"`tokaudit resize SRC DST --rows {unused[-1] + 1}` gives them rows; "
             "or take their entries out of the tokenizer's files",
         )
