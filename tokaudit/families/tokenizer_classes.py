@@ -8,12 +8,12 @@ tools/make_tokenizer_classes.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from tokaudit.contract import Document, Missing, Pipeline, TokenizerClass, Treatment
+from tokaudit.contract import Document, Missing, Pipeline, SpecialToken, TokenizerClass, Treatment
 from tokaudit.errors import FactMissing
 
 GENERIC = ("TokenizersBackend", Treatment.AS_IT_STANDS)
@@ -41,6 +41,46 @@ def generations(name: str) -> tuple[int, ...]:
     """The major versions of transformers that have this class; empty for an unknown one."""
     entry = _data()["classes"].get(name)
     return tuple(entry["generations"]) if entry else ()
+
+
+# The order in which loaders append the roles' tokens that have no id yet.
+_ORDER_OF_ROLES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+_SENTINELS = {"T5Tokenizer": 100, "LasrTokenizer": 100, "VideoPrismTokenizer": 100}
+_MOST_SENTINELS = 10_000
+
+
+def role_texts(
+    known: TokenizerClass, settings: Mapping[str, object], special: Iterable[SpecialToken]
+) -> dict[str, str]:
+    """The roles' tokens by field name, in the order in which transformers 5 adds them.
+
+    What files state counts (null, too), else what the class fills in. ``settings`` is tokenizer_config.json.
+    """
+    filled = {field: text for field, text in class_defaults(known.name).items() if field not in settings}
+    if known.treatment is Treatment.AS_IT_STANDS:
+        filled = {}
+    stated = {token.name: token.content for token in special if token.role and not token.by_default}
+    texts = {**filled, **stated}
+    return {field: texts[field] for field in _ORDER_OF_ROLES if texts.get(field)}
+
+
+def extra_texts(
+    known: TokenizerClass, settings: Mapping[str, object], special: Iterable[SpecialToken]
+) -> tuple[str, ...]:
+    """The further special tokens: those that files list, else the sentinels that T5's class makes up."""
+    stated = tuple(token.content for token in special if token.role is None and token.content)
+    if stated or known.name not in _SENTINELS:
+        return stated
+    count = settings.get("extra_ids", _SENTINELS[known.name])
+    return tuple(f"<extra_id_{n}>" for n in range(min(count, _MOST_SENTINELS) if type(count) is int else 0))
 
 
 def known_classes() -> frozenset[str]:

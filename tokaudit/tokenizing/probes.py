@@ -11,13 +11,12 @@ from tokaudit.contract import (
     Missing,
     Rebuilt,
     SpecialToken,
-    TokenizerClass,
     Treatment,
     Vocabulary,
     Witness,
 )
 from tokaudit.errors import FactMissing
-from tokaudit.families.tokenizer_classes import class_defaults
+from tokaudit.families.tokenizer_classes import extra_texts, role_texts
 from tokaudit.tokenizing.process import TokenizerProcess
 from tokaudit.tokenizing.rebuild import added_again, differences, rebuilds, rebuilt
 
@@ -38,17 +37,6 @@ UNUSUAL = (
 )
 MOST_TOKENS_PROBED = 2000
 
-# The order in which loaders append the roles' tokens that have no id yet.
-_ORDER_OF_ROLES = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-
 
 def compare_rebuilt(
     process: TokenizerProcess,
@@ -67,8 +55,8 @@ def compare_rebuilt(
     if not rebuilds(known.name):
         raise FactMissing(f"it is not known what {known.name} of transformers 5 builds")
     settings = tokenizer_config.data if isinstance(tokenizer_config, Document) else {}
-    roles = _roles(known, settings, special)
-    extra = [token.content for token in special if token.role is None and token.content]
+    roles = role_texts(known, settings, special)
+    extra = extra_texts(known, settings, special)
     document = vocabulary.pipeline.document.data
     added = added_again(_declared(vocabulary, settings), [*roles.values(), *extra])
     other = rebuilt(document, known.name, settings, roles, added)
@@ -81,16 +69,6 @@ def compare_rebuilt(
     texts = [*PLAIN, *UNUSUAL, *list(own)[:MOST_TOKENS_PROBED]]
     attachment = json.dumps(other, ensure_ascii=False).encode()
     return Rebuilt(parts, process.encode(texts), process.rebuild(attachment, texts), frozenset(UNUSUAL))
-
-
-def _roles(
-    known: TokenizerClass, settings: Mapping[str, object], special: tuple[SpecialToken, ...]
-) -> dict[str, str]:
-    """The special tokens by field name: what files state (null, too), else what the class fills in."""
-    filled = {field: text for field, text in class_defaults(known.name).items() if field not in settings}
-    stated = {token.name: token.content for token in special if token.role and not token.by_default}
-    texts = {**filled, **stated}
-    return {field: texts[field] for field in _ORDER_OF_ROLES if texts.get(field)}
 
 
 def _declared(vocabulary: Vocabulary, settings: Mapping[str, object]) -> Iterator[AddedToken]:
