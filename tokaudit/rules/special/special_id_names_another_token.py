@@ -23,7 +23,7 @@ _ENDS = {
     "start": ("start", "begin", "bos", "boi", "sos", "open"),
     "end": ("end", "eos", "eoi", "stop", "close"),
 }
-_CONTROL = re.compile(r"^\s*([<\[{(|\uff5c>]|</?\w|\|\|\|).*|.*[>\]})|\uff5c]\s*$", re.DOTALL)
+_CONTROL = re.compile(r"\W?(<\||</|[<\[{(|>\uff5c].+[>\]})|<\uff5c]\s*$)", re.DOTALL)
 
 
 class SpecialIdNamesAnotherToken(Rule):

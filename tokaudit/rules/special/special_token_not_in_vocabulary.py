@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokaudit.contract import Contract, SpecialToken
+from tokaudit.contract import Contract, Pipeline, SpecialToken
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import counted, listed, shown
@@ -64,13 +64,23 @@ class SpecialTokenNotInVocabulary(Rule):
         """The model's own unk_token: the library looks it up in the base vocabulary and nowhere else."""
         pipeline = contract.vocabulary.pipeline
         unknown = pipeline.model.data.get("unk_token")
-        needed = pipeline.model_type in ("WordPiece", "WordLevel")
-        if needed and isinstance(unknown, str) and unknown not in contract.vocabulary.base.ids:
+        if (
+            isinstance(unknown, str)
+            and _meets_unknown_text(pipeline)
+            and unknown not in contract.vocabulary.base.ids
+        ):
             at = pipeline.model.at.child("unk_token")
             yield self.finding(
                 f"the model's unknown token {shown(unknown)} is not in its vocabulary",
                 [Claim(at, f"unk_token is {shown(unknown)}"), Claim(contract.vocabulary.base.at, "lacks it")],
-                why="encoding fails at the first word that the vocabulary does not cover",
+                why="encoding fails at the first text that the vocabulary does not cover",
                 fix=f"add {shown(unknown)} to model.vocab, or name the unknown token that stands there",
                 subject="unk",
             )
+
+
+def _meets_unknown_text(pipeline: Pipeline) -> bool:
+    """Whether some text has no tokens: not where every byte is one."""
+    if pipeline.model_type == "BPE":
+        return not (pipeline.byte_level or pipeline.model.data.get("byte_fallback"))
+    return pipeline.model_type in ("WordPiece", "WordLevel")
