@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokaudit.contract import Contract, Embeddings, Fact, RowCount, Table, Vocabulary
 from tokaudit.errors import FactMissing
+from tokaudit.findings import Location
 from tokaudit.text import named
 
 
@@ -53,6 +54,11 @@ def stored_output(contract: Contract) -> tuple[Table, ...]:
     if output.malformed:
         raise FactMissing(f"{output.name} is malformed")
     return (output,)
+
+
+def field_path(at: Location) -> str:
+    """The config field as people write it: "text_config.vocab_size"."""
+    return at.pointer.removeprefix("/").replace("/", ".")
 
 
 def row_name(contract: Contract, row: int) -> str:

@@ -6,6 +6,7 @@ from tokaudit.contract import Contract, Embeddings, Fact, Missing, RowCount, Tab
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Location, Severity
 from tokaudit.rule import Rule
+from tokaudit.rules.rows._tables import field_path
 
 
 class ConfigVocabSizesDisagree(Rule):
@@ -40,14 +41,14 @@ class ConfigVocabSizesDisagree(Rule):
                 continue
             copy_at_top = _depth(other) == 1 and _depth(read) > 1
             right = _right_value(embeddings, read)
-            wrong = " and ".join(_path(fact) for fact in (read, other) if fact.value != right)
+            wrong = " and ".join(field_path(fact.at) for fact in (read, other) if fact.value != right)
             yield self.finding(
-                f"{_path(other)} is {other.value} but {_path(read)} is {read.value}",
+                f"{field_path(other.at)} is {other.value} but {field_path(read.at)} is {read.value}",
                 [read.says(f"{read.value}: loaders size the table by it"), other.says(str(other.value))],
                 why="a loader or converter that reads the other field builds a table of the wrong size",
                 fix=f"set {wrong} to {right} in {other.at.file}",
                 severity=Severity.WARNING if copy_at_top else Severity.ERROR,
-                subject=_path(other),
+                subject=field_path(other.at),
             )
 
 
@@ -82,7 +83,3 @@ def _other_fields(embeddings: Embeddings, read: Fact[int]) -> Iterator[Fact[int]
 
 def _depth(fact: Fact[int]) -> int:
     return fact.at.pointer.count("/")
-
-
-def _path(fact: Fact[int]) -> str:
-    return fact.at.pointer.removeprefix("/").replace("/", ".")

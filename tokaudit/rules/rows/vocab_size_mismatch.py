@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, Embeddings, RowCount, Table, present
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import sized_alike
+from tokaudit.rules.rows._tables import field_path, sized_alike
 
 
 class VocabSizeMismatch(Rule):
@@ -44,32 +44,35 @@ class VocabSizeMismatch(Rule):
     def _mismatch(self, embeddings: Embeddings, table: Table, expected: RowCount) -> Finding:
         field = expected.terms[0]
         wrong = [fact for fact in embeddings.vocab_sizes if fact.at != field.at and fact.value == field.value]
-        paths = " and ".join(fact.at.pointer.removeprefix("/").replace("/", ".") for fact in (field, *wrong))
-        lost = (
-            f"; or, if rows were lost, `tokaudit resize SRC DST --rows {expected.value}`"
-            if table.rows < expected.value
-            else ""
-        )
+        paths = " and ".join(field_path(fact.at) for fact in (field, *wrong))
+        filled_in = "not stated and taken as " if expected.by_default else ""
         designed = "" if expected.value == field.value else f", which asks for {expected.value}"
         return self.finding(
-            f"{paths} is {field.value}{designed}; {table.name} has {table.rows} rows",
+            f"{paths} is {filled_in}{field.value}{designed}; {table.name} has {table.rows} rows",
             [
-                field.says(f"{field.value}: {expected.formula} asks for {expected.value} rows"),
+                field.says(f"{filled_in}{field.value}: {expected.formula} asks for {expected.value} rows"),
                 *(fact.says(str(fact.value)) for fact in wrong),
                 table.says(f"{table.rows} rows"),
                 *(Claim(term.at, str(term.value)) for term in expected.terms[1:]),
             ],
             why="loaders build the table from the configuration and refuse the stored one, or keep it random",
-            fix=f"{_correction(table, expected, paths)} in {field.at.file}{lost}",
+            fix=_correction(table, expected, f"{paths} in {field.at.file}"),
             subject=table.name,
         )
 
 
-def _correction(table: Table, expected: RowCount, paths: str) -> str:
-    """The value that makes the configuration ask for the rows that are there."""
-    if " * " in expected.formula:
-        return f"correct {paths}: {expected.formula} must be {table.rows}"
-    return f"set {paths} to {expected.terms[0].value + table.rows - expected.value}"
+def _correction(table: Table, expected: RowCount, fields: str) -> str:
+    """The value that makes the configuration ask for the rows that are there, or how to get more rows."""
+    right = expected.terms[0].value + table.rows - expected.value
+    product = " * " in expected.formula
+    fix = (
+        f"correct {fields}: {expected.formula} must be {table.rows}"
+        if product
+        else f"set {fields} to {right}"
+    )
+    if table.rows < expected.value:
+        fix += f"; or, if rows were lost, `tokaudit resize SRC DST --rows {expected.value}`"
+    return fix
 
 
 def _with_fields_of_their_own(embeddings: Embeddings) -> Iterator[Table]:

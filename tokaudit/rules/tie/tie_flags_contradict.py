@@ -6,6 +6,7 @@ from tokaudit.contract import Contract, Fact
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
+from tokaudit.rules.rows._tables import field_path
 from tokaudit.rules.tie._outcomes import outcomes
 
 
@@ -38,8 +39,8 @@ class TieFlagsContradict(Rule):
         for name, facts in _by_name(contract).items():
             if len({fact.value for fact in facts}) < 2:
                 continue
-            paths = [_path(fact) for fact in facts]
-            values = ", ".join(f"{_path(fact)} is {str(fact.value).lower()}" for fact in facts)
+            paths = [field_path(fact.at) for fact in facts]
+            values = ", ".join(f"{field_path(fact.at)} is {str(fact.value).lower()}" for fact in facts)
             yield self.finding(
                 f"the configuration contradicts itself about the tie: {values}",
                 [fact.says(str(fact.value).lower()) for fact in facts],
@@ -56,10 +57,6 @@ def _by_name(contract: Contract) -> dict[str, list[Fact[bool]]]:
     for path, fact in contract.embeddings.tie.flags.items():
         found.setdefault(path.rpartition(".")[2], []).append(fact)
     return found
-
-
-def _path(fact: Fact[bool]) -> str:
-    return fact.at.pointer.removeprefix("/").replace("/", ".")
 
 
 def _severity(contract: Contract) -> Severity:
