@@ -28,6 +28,14 @@ class Padding:
     multiple: int
 
     @property
+    def words(self) -> str:
+        """How the row count came about: a usual rounding that gives it, the likeliest first."""
+        for number in sorted(ROUNDINGS, key=lambda number: (number < 64, number)):
+            if -(-self.required.value // number) * number == self.rows:
+                return f"{self.required.value} rounded up to a multiple of {number}"
+        return f"a multiple of {self.multiple}" if self.multiple > 1 else "no multiple of 8"
+
+    @property
     def looks_lost(self) -> bool:
         """Whether it looks like an added token or two without their entries rather than like rounding."""
         return self.count in (1, 2) and self.multiple == 1

@@ -40,10 +40,9 @@ class PaddingRows(Rule):
             return
         first = found.required.value
         have = "row of {} has" if found.count == 1 else "rows of {} have"
-        rounding = f"a multiple of {found.multiple}" if found.multiple > 1 else "no multiple of 8"
         yield self.finding(
             f"{found.count} {have.format(found.rows)} no token: the largest id is {first - 1}, "
-            f"and {found.rows} is {rounding} ({size(found.count * _bytes_per_id(contract))})",
+            f"and {found.rows} is {found.words} ({size(found.count * _bytes_per_id(contract))})",
             [found.table.says(f"{found.rows} rows"), found.required.says(f"id {first - 1}, the largest")],
             why="normal; code that resizes the table to the tokenizer's length cuts rows off",
             fix="leave them: `tokaudit resize` uses them first when tokens are added",
