@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -116,13 +117,11 @@ def _turn_ends(tree: nodes.Template, markers: _Markers) -> tuple[str, ...]:
     """
     from tokaudit.formats import template_steps as steps
 
-    try:
+    with suppress(steps.TemplateProblem, RecursionError):
         for last in (True, False):
             ends = _Ends(markers).after_content(steps.conversation(tree, last=last))
             if ends:
                 return ends
-    except steps.TemplateProblem:
-        pass
     return ()
 
 

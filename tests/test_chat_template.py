@@ -1,0 +1,359 @@
+"""What is read off a chat template: control tokens, role variables and what ends an assistant's turn.
+
+The shapes are those of families in use. Each is rendered here, and only here, to compare what stands after
+the assistant's text with what was worked out without rendering.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from models import FIXTURES
+
+from tokaudit.contract import ChatTemplate
+from tokaudit.findings import Location
+from tokaudit.formats import chat_template
+from tokaudit.formats.chat_template import MOST_CHARACTERS
+
+AT = Location("chat_template.jinja")
+
+# What can end an assistant's turn in each of fixtures/templates, empty where the template does not tell.
+SHAPES: dict[str, tuple[str, ...]] = {
+    "chatml": ("<|im_end|>",),
+    "llama-2": ("eos_token",),
+    "llama-3": ("<|eot_id|>",),
+    "llama-3.1": ("<|eot_id|>",),
+    "gemma-3": ("<end_of_turn>",),
+    "gemma-4": ("<turn|>",),
+    "mistral": ("eos_token",),
+    "deepseek": ("<｜end▁of▁sentence｜>",),
+    "gpt-oss": ("<|return|>", "<|call|>"),
+    "qwen-3": ("<|im_end|>",),
+    "smollm-3": ("<|im_end|>",),
+    "zephyr": ("eos_token",),
+    "phi-3": ("<|end|>",),
+    "phi-4": ("<|end|>",),
+    "granite": ("<|end_of_text|>",),
+    "command-r7b": ("<|END_RESPONSE|>", "<|END_OF_TURN_TOKEN|>"),
+    "kimi": ("<|im_end|>",),
+    "nemotron": ("<SPECIAL_12>",),
+    "smolvlm": ("<end_of_utterance>",),
+    "last-message-left-open": ("<|end|>",),
+    "eos-after-the-conversation": ("eos_token",),
+    "marker-in-a-variable": ("<|im_end|>",),
+    "marker-from-a-macro": ("<|end|>",),
+    "sharegpt-roles": ("<|im_end|>",),
+    "eos-redefined": ("<|im_end|>",),
+    "glm": (),
+    "alpaca": (),
+    "system-prompt-alone": (),
+    "no-loop": (),
+    "markers-before-the-text": (),
+    "only-user-turns-end": (),
+}
+KNOWN = {  # texts of added tokens that no pattern recognises
+    "mistral": ["[/INST]", "[INST]", "[TOOL_CALLS]"],
+    "qwen-3": ["</think>", "</tool_call>", "<think>", "<tool_call>"],
+    "nemotron": ["\n\n", " ", "<SPECIAL_11>", "<SPECIAL_12>"],
+    "smolvlm": ["<end_of_utterance>", "<image>"],
+    "glm": ["[gMASK]", "<sop>", "<think>", "</think>"],
+}
+ROLES = {"sharegpt-roles": ("human", "gpt")}
+
+
+def read(template: str, known: Iterable[str] = ()) -> ChatTemplate:
+    return chat_template.read(template, "default", AT, frozenset(known))
+
+
+def shape(name: str) -> str:
+    return (FIXTURES / "templates" / f"{name}.jinja").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_end_of_a_turn_is_found_or_not_claimed(name: str) -> None:
+    found = read(shape(name), KNOWN.get(name, ()))
+    assert found.problem == ""
+    assert found.turn_ends == SHAPES[name]
+
+
+def test_every_template_of_the_fixtures_is_expected() -> None:
+    assert {path.stem for path in (FIXTURES / "templates").glob("*.jinja")} == set(SHAPES)
+
+
+@pytest.mark.parametrize("name", [name for name, ends in SHAPES.items() if ends and name != "gpt-oss"])
+def test_what_was_worked_out_is_what_rendering_prints_after_the_answer(name: str) -> None:
+    """gpt-oss apart: a turn can also end with <|call|>, which is not printed for an answer."""
+    found = read(shape(name), KNOWN.get(name, ()))
+    after = rendered_after_answer(
+        shape(name),
+        *ROLES.get(name, ("user", "assistant")),
+        parts=name == "smolvlm",
+        more=name == "last-message-left-open",
+    )
+    ends = [end.replace("eos_token", "[EOS]") for end in found.turn_ends]
+    positions = [after.find(end) for end in ends]
+    assert -1 not in positions
+    assert positions == sorted(positions)
+    others = {*found.control, *KNOWN.get(name, ())} - set(ends)
+    assert not any(other.strip() and other in after for other in others)
+
+
+def rendered_after_answer(
+    template: str, user: str, assistant: str, *, parts: bool = False, more: bool = False
+) -> str:
+    """What Jinja2 prints after the answer of a conversation of two messages (or before the next one)."""
+
+    class Marked(jinja2.ext.Extension):
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Marked, "jinja2.ext.loopcontrols"]
+    )
+
+    def content(text: str) -> Any:
+        return [{"type": "text", "text": text}] if parts else text
+
+    messages = [
+        {"role": user, "content": content("QUESTION")},
+        {"role": assistant, "content": content("ANSWER")},
+    ]
+    if more:
+        messages.append({"role": user, "content": content("NEXT")})
+    text = environment.from_string(template).render(
+        messages=messages,
+        bos_token="[BOS]",
+        eos_token="[EOS]",
+        add_generation_prompt=False,
+        strftime_now=lambda pattern: "today",
+        raise_exception=lambda message: pytest.fail(message),
+    )
+    return text.partition("ANSWER")[2].partition("NEXT")[0]
+
+
+REAL_ENDS = {
+    "smollm3": ("<|im_end|>",),
+    "qwen3": ("<|im_end|>",),
+    "minimind": ("<|im_end|>",),
+    "mixtral-dolphin-2.5_cfg": ("<|im_end|>",),
+    "phi-4": ("<|end|>",),
+    "granite-3.1-1b": ("<|end_of_text|>",),
+    "torchtitan-test-tokenizer": ("eos_token",),
+    "gpt-oss": ("<|return|>", "<|call|>"),
+}
+
+
+def real_template(folder: Path) -> tuple[str, set[str]]:
+    """The published template, and the texts of the added tokens that its configuration lists."""
+    config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    known = {token["content"] for token in config.get("added_tokens_decoder", {}).values()}
+    file = folder / "chat_template.jinja"
+    return (file.read_text("utf-8") if file.exists() else config["chat_template"]), known
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", REAL_ENDS)
+def test_published_templates_end_turns_as_their_models_do(real: Path, name: str) -> None:
+    template, known = real_template(real / name)
+    found = read(template, known)
+    assert found.turn_ends == REAL_ENDS[name]
+    if name != "gpt-oss":
+        after = rendered_after_answer(template, "user", "assistant")
+        assert REAL_ENDS[name][0].replace("eos_token", "[EOS]") in after
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", [name for name in REAL_ENDS if name != "torchtitan-test-tokenizer"])
+def test_published_templates_print_only_control_tokens_of_their_own(real: Path, name: str) -> None:
+    template, known = real_template(real / name)
+    added = real / name / "added_tokens.json"
+    if added.exists():
+        known |= set(json.loads(added.read_text("utf-8")))
+    assert set(read(template, known).control) <= known
+
+
+def test_control_tokens_and_role_variables_are_listed_in_order() -> None:
+    found = read(
+        "{{ bos_token }}<|a|>{% for m in messages %}{{ '<|b|>' + m.content + eos_token }}<|a|>{% endfor %}"
+    )
+    assert found.control == ("<|a|>", "<|b|>")
+    assert found.prints == ("bos_token", "eos_token")
+    assert found.literals == ("<|a|>", "<|b|>")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if '<|im_end|>' in messages[0].content %}x{% endif %}",
+        "{% if message == '<|im_end|>' %}x{% endif %}",
+        "{{ content.split('<|im_end|>')[0] }}",
+        "{{ content | replace('<|im_end|>', '') }}",
+        "{{ content.startswith('<|im_end|>') }}",
+        "{{ table['<|im_end|>'] }}",
+        "{{ 'a' if x == '<|im_end|>' else 'b' }}",
+        "{# <|im_end|> #}",
+        "{{ raise_exception('no <|im_end|> here') }}",
+    ],
+)
+def test_texts_that_are_only_looked_for_are_not_printed(template: str) -> None:
+    assert read(template).control == ()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<|im_end|>",
+        "{{ '<|im_end|>' }}",
+        "{{ x or '<|im_end|>' }}",
+        "{{ 'a' if x else '<|im_end|>' }}",
+        "{% set end = '<|im_end|>' %}",
+        "{% set ns = namespace(end='<|im_end|>') %}",
+        "{{ {'user': 'a', 'assistant': '<|im_end|>'}[role] }}",
+        "{% macro m(x) %}{{ x }}{% endmacro %}{{ m('<|im_end|>') }}",
+        "{{ ('<|im_end|>' ~ x).strip() }}",
+        "{{ '\\x3c|im_end|>' }}",
+    ],
+)
+def test_texts_that_can_be_printed_are_found_wherever_they_stand(template: str) -> None:
+    assert read(template).control == ("<|im_end|>",)
+
+
+def test_added_tokens_count_as_control_tokens_whatever_they_look_like() -> None:
+    found = read("[INST] hello [/INST]\n\n", {"[INST]", "[/INST]", "\n\n", "h", "absent"})
+    assert found.control == ("[INST]", "[/INST]")
+
+
+def test_the_longest_of_overlapping_tokens_counts() -> None:
+    assert read("<a><b>", {"<a>", "<a><b>"}).control == ("<a><b>",)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for m in messages %}", "Jinja2 does not parse it"),
+        ("{{ 'a }}", "Jinja2 does not parse it"),
+        ("{% frobnicate %}", "Jinja2 does not parse it"),
+        ("{{" + "(" * 50_000, "nested too deeply"),
+        ("{% if x %}" * 20_000, "nested too deeply"),
+        ("{{ " + "a + " * 20_000 + "a }}", "nested too deeply"),
+    ],
+)
+def test_a_template_that_cannot_be_followed_says_why(template: str, reason: str) -> None:
+    found = read(template)
+    assert reason in found.problem
+    assert "\n" not in found.problem
+    assert (found.literals, found.control, found.turn_ends) == ((), (), ())
+
+
+def test_templates_are_never_compiled_or_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("a template was compiled")
+
+    for name in ("compile", "from_string", "compile_expression", "_generate", "_compile"):
+        monkeypatch.setattr(jinja2.Environment, name, refuse)
+    found = read(
+        "{% for i in range(10**12) %}{{ ''.__class__.__mro__[1].__subclasses__() }}<|x|>{% endfor %}"
+    )
+    assert found.control == ("<|x|>",)
+
+
+HOSTILE = {
+    "doubling": "{% set a = '<|x|>' %}" + "{% set a = a ~ a %}" * 5000 + "{{ a }}",
+    "doubling branches": "{% for m in messages %}{{ m.content }}{% set a = '<|x|>' %}"
+    + "{% set a = (a if y() else a) ~ (a if y() else a) %}" * 2000
+    + "{{ a }}{% endfor %}",
+    "macros that call two others": "".join(
+        f"{{% macro m{i}() %}}{{{{ m{i + 1}() }}}}{{{{ m{i + 1}() }}}}{{% endmacro %}}" for i in range(60)
+    )
+    + "{{ m0() }}",
+    "many variables and branches": "".join(f"{{% set v{i} = 1 %}}" for i in range(5000))
+    + "{% if y() %}{% endif %}" * 4000,
+    "many arguments": "{% macro m("
+    + ",".join(f"a{i}" for i in range(3000))
+    + ") %}{% endmacro %}"
+    + "{{ m() }}" * 5000,
+    "nested loops asking": "{% for a in y() %}" * 100 + "{{ a.b }}" * 10_000 + "{% endfor %}" * 100,
+    "tags without end": "{%- " * 60_000,
+    "prints": "{{ 'a' }}" * 25_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_templates_cost_seconds_and_little_memory(name: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.process_time()
+    read(HOSTILE[name])
+    assert time.process_time() - started < 15
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+def test_two_hundred_thousand_added_tokens_cost_seconds() -> None:
+    known = {f"<tok{number}>" for number in range(200_000)}
+    started = time.process_time()
+    assert read("<tok5> " * 30_000, known).control == ("<tok5>",)
+    assert time.process_time() - started < 15
+
+
+def test_a_template_of_ten_megabytes_is_not_read() -> None:
+    (found,) = chat_template.read_all([("default", "x" * 10_000_000, AT)], frozenset())
+    assert f"more than {MOST_CHARACTERS:,} characters" in found.problem
+
+
+def test_the_length_of_all_templates_together_is_limited() -> None:
+    half = "x" * (MOST_CHARACTERS // 2)
+    found = chat_template.read_all([(name, half, AT) for name in ("a", "b", "c")], frozenset())
+    assert [bool(template.problem) for template in found] == [False, False, True]
+
+
+PIECES = st.sampled_from(
+    [
+        "{% for m in messages %}",
+        "{% endfor %}",
+        "{% if m.role == 'assistant' %}",
+        "{% elif x is not none %}",
+        "{% else %}",
+        "{% endif %}",
+        "{{ m.content }}",
+        "{{ m['content'] | trim + '<|end|>' }}",
+        "{{ f(m) if loop.last else eos_token }}",
+        "{% set x = m.content %}",
+        "{% set ns.x, y = 1, 2 %}",
+        "{% macro f(a, b=1) %}",
+        "{% endmacro %}",
+        "{{ x[1:](y)[0].z }}",
+        "{% break %}",
+        "{% continue %}",
+        "<|im_end|>",
+        "{{ -1 if not x and y or z is string else {'a': [1, (2,)]}['a'] }}",
+        "{% set z %}{{ m }}{% endset %}",
+        "{% call f(1) %}a{% endcall %}",
+        "{% filter upper %}a{% endfilter %}",
+        "{% with a = m %}{{ a.content }}{% endwith %}",
+        "{{ f(*x, **y) ~ range(messages|length) }}",
+        "{% for a, b in m.items() if a %}",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_whatever_the_template_reading_it_ends_without_an_exception(template: str) -> None:
+    found = read(template)
+    assert found.problem == "" or found.turn_ends == ()
+
+
+@given(st.text(max_size=60), st.sets(st.text(max_size=6), max_size=4))
+def test_any_text_is_read_without_an_exception(template: str, known: set[str]) -> None:
+    assert isinstance(read(template, known), ChatTemplate)
