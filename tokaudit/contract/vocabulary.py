@@ -205,6 +205,9 @@ class TokenizerClass:
     name: str
     treatment: Treatment
 
+    def says(self, words: str) -> Claim:
+        return Claim(self.at, words)
+
 
 @dataclass(frozen=True)
 class Rebuilt:

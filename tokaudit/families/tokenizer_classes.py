@@ -55,6 +55,8 @@ _ORDER_OF_ROLES = (
 )
 _SENTINELS = {"T5Tokenizer": 100, "LasrTokenizer": 100, "VideoPrismTokenizer": 100}
 _MOST_SENTINELS = 10_000
+# Tokens that the class takes out of a text before it is encoded: no model ever sees their ids.
+_TAKEN_OUT = {"CodeLlamaTokenizer": {"fill_token": "<FILL_ME>"}}
 
 
 def role_texts(
@@ -65,8 +67,6 @@ def role_texts(
     What files state counts (null, too), else what the class fills in. ``settings`` is tokenizer_config.json.
     """
     filled = {field: text for field, text in class_defaults(known.name).items() if field not in settings}
-    if known.treatment is Treatment.AS_IT_STANDS:
-        filled = {}
     stated = {token.name: token.content for token in special if token.role and not token.by_default}
     texts = {**filled, **stated}
     return {field: texts[field] for field in _ORDER_OF_ROLES if texts.get(field)}
@@ -75,8 +75,13 @@ def role_texts(
 def extra_texts(
     known: TokenizerClass, settings: Mapping[str, object], special: Iterable[SpecialToken]
 ) -> tuple[str, ...]:
-    """The further special tokens: those that files list, else the sentinels that T5's class makes up."""
-    stated = tuple(token.content for token in special if token.role is None and token.content)
+    """The further special tokens that a model may see.
+
+    Those that files list, else the sentinels that T5's class makes up.
+    """
+    taken_out = {settings.get(field, text) for field, text in _TAKEN_OUT.get(known.name, {}).items()}
+    listed = (token.content for token in special if token.role is None and token.content)
+    stated = tuple(content for content in listed if content not in taken_out)
     if stated or known.name not in _SENTINELS:
         return stated
     count = settings.get("extra_ids", _SENTINELS[known.name])
@@ -113,6 +118,11 @@ def tokenizer_class(
         name, treatment = loaded_class("", model_type, byte_level=pipeline.mentions_byte_level)
         return TokenizerClass("", config.at.child("model_type"), name, treatment)
     raise FactMissing("no file names a tokenizer class")
+
+
+def canonical(name: str) -> str:
+    """The name under which transformers 5 has a class: ElectraTokenizerFast is BertTokenizer."""
+    return _resolved(name)[0]
 
 
 def _model_type(config: Document | Missing) -> str:

@@ -69,6 +69,20 @@ def rebuilds(name: str) -> bool:
     return name in RECIPES
 
 
+def built_kind(name: str) -> str:
+    """The kind of tokenizer that the class is for, in the words of ``Pipeline.kind``; "" if unknown."""
+    recipe = RECIPES.get(name)
+    if recipe is None:
+        return ""
+    pipeline = recipe(Settings({}, {}, None, ()))
+    kind = str(pipeline.model["type"])
+    if kind != "BPE":
+        return kind
+    steps = _steps(pipeline.pre_tokenizer, "pretokenizers")
+    bytes_ = any(step["type"] == "ByteLevel" for step in steps)
+    return "byte-level BPE" if bytes_ else "SentencePiece BPE"
+
+
 def rebuilt(
     document: Json,
     name: str,

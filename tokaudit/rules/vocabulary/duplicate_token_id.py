@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tokaudit.contract import Contract
+from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.rule import Rule
+from tokaudit.rules.vocabulary._witnesses import TokenFile, token_files
+from tokaudit.text import counted, listed, shown
+
+
+class DuplicateTokenId(Rule):
+    """Two tokens share one id.
+
+    ## What it finds
+
+    Different texts with one id within one file: two keys of a vocabulary, two added tokens that declare the
+    same id, or an added token that declares the id of an ordinary token. A token that stands in the base
+    vocabulary and among the added tokens is one token, whatever id the second entry declares.
+
+    ## Why it matters
+
+    Both texts read and train the same row, and decoding can give back only one of them. For two added
+    tokens the library moves one to another id when the file is loaded, so that neither the declared ids nor
+    the rows can be trusted.
+
+    ## How to fix it
+
+    Give each token an id of its own: the next free one for a new token, and a row for it
+    (`tokaudit resize`). If one of the two was added by mistake, take its entry out.
+    """
+
+    code = "TA402"
+    severity = Severity.ERROR
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        for file in token_files(contract.vocabulary):
+            shared = _shared(file)
+            if shared:
+                words = [f"{id} is {' and '.join(map(shown, texts))}" for id, texts in shared.items()]
+                texts = next(iter(shared.values()))
+                yield self.finding(
+                    f"{counted(len(shared), 'id')} with more than one token in {file.name}: "
+                    f"{listed(words, 3)}",
+                    [_claim(file, text, next(iter(shared))) for text in texts[:3]],
+                    why="the tokens share one row, and only one of them comes back when ids are decoded",
+                    fix="give each token an id of its own, or take out the entry that is a mistake",
+                    subject=file.name,
+                )
+
+
+def _shared(file: TokenFile) -> dict[int, list[str]]:
+    """Ids with several texts, and the texts; a text counts in the first table that has it."""
+    pairs: list[tuple[str, int]] = []
+    for number, table in enumerate(file.tables):
+        earlier = file.tables[:number]
+        pairs += [pair for pair in table.pairs() if not any(pair[0] in other.ids for other in earlier)]
+    repeated = {id for id, times in Counter(id for _, id in pairs).items() if times > 1}
+    texts: dict[int, list[str]] = {id: [] for id in sorted(repeated)}
+    for content, id in pairs:
+        if id in repeated and content not in texts[id]:
+            texts[id].append(content)
+    return {id: found for id, found in texts.items() if len(found) > 1}
+
+
+def _claim(file: TokenFile, text: str, id: int) -> Claim:
+    return Claim(file.table(text).location(text), f"{shown(text)} has id {id}")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokaudit.contract import Contract
+from tokaudit.findings import Finding, Severity
+from tokaudit.rule import Rule
+
+
+class TokenizerUnreadable(Rule):
+    """tokenizer.json does not parse, or the tokenizers library does not load it.
+
+    ## What it finds
+
+    The first cause why `tokenizer.json` cannot be used: it is no JSON, a part has the wrong type, an id is no
+    id, a merge needs a token that the vocabulary lacks, or whatever else makes the `tokenizers` library
+    refuse it, abort, or run out of time or memory. The library runs in a process of its own for this.
+
+    ## Why it matters
+
+    Every fast tokenizer is made from this file. Loading fails, often with an error that names neither the
+    file nor the place; some malformed files take the whole process down.
+
+    ## How to fix it
+
+    Mend the place that is named. After an edit by hand of the vocabulary, take the merges that need the
+    removed token out as well. Otherwise take the file from its source again.
+    """
+
+    code = "TA405"
+    severity = Severity.ERROR
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        problem = contract.tokenizer_error
+        if problem is None:
+            contract.vocabulary.loaded  # noqa: B018  nobody has said that it loads where this is missing
+            return
+        yield self.finding(
+            f"tokenizer.json cannot be used: {problem.value}",
+            [problem.says(problem.value)],
+            why="every fast tokenizer is made from this file: loading fails, or takes the process down",
+            fix="mend that place, or take the file from its source again",
+        )
