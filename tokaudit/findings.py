@@ -50,6 +50,18 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """A part of one line of a text file, counted from 1; ``end_column`` is past its last character.
+
+    The one of a file without lines is its beginning.
+    """
+
+    line: int = 1
+    column: int = 1
+    end_column: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What one witness says: ``at`` is where it stands, ``says`` what stands there."""
 

@@ -19,7 +19,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class Member:
     """A member of an object or list: where its text begins (key included) and where its value lies."""
 
     key: str | int
@@ -29,12 +29,12 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Container:
+class Container:
     """An object or list in the text: ``start`` is its opening bracket, ``stop`` is past the closing one."""
 
     start: int
     stop: int
-    members: tuple[_Member, ...]
+    members: tuple[Member, ...]
 
 
 def replace_value(text: str, path: Path, value: object) -> str:
@@ -46,7 +46,7 @@ def replace_value(text: str, path: Path, value: object) -> str:
 
 def set_member(text: str, path: Path, key: str, value: object) -> str:
     """Set a member of the object at ``path``; a new one goes to the end."""
-    container = _container(text, _span(text, path)[0])
+    container = scan(text, _span(text, path)[0])
     if any(member.key == key for member in container.members):
         return replace_value(text, (*path, key), value)
     label = json.dumps(key, ensure_ascii=_ascii(text))
@@ -55,7 +55,7 @@ def set_member(text: str, path: Path, key: str, value: object) -> str:
 
 def set_members(text: str, path: Path, values: Sequence[tuple[str, object]]) -> str:
     """Set several new members of the object at ``path`` at once, in order."""
-    container = _container(text, _span(text, path)[0])
+    container = scan(text, _span(text, path)[0])
     known = {member.key for member in container.members}
     fresh = [(json.dumps(key, ensure_ascii=_ascii(text)), value) for key, value in values if key not in known]
     text = _append(text, container, fresh)
@@ -67,15 +67,15 @@ def set_members(text: str, path: Path, values: Sequence[tuple[str, object]]) -> 
 
 def append_items(text: str, path: Path, values: Sequence[object]) -> str:
     """Append values to the list at ``path``."""
-    return _append(text, _container(text, _span(text, path)[0]), [("", value) for value in values])
+    return _append(text, scan(text, _span(text, path)[0]), [("", value) for value in values])
 
 
 def _span(text: str, path: Path) -> tuple[int, int]:
     """Start and end of the value at ``path``."""
-    start = _blank(text, 0)
+    start = skip_blank(text, 0)
     stop = _decode(text, start)[1]
     for depth, step in enumerate(path):
-        members = _container(text, start, wanted=step).members
+        members = scan(text, start, wanted=step).members
         found = [member for member in members if member.key == step]
         if not found:
             raise KeyError("/".join(map(str, path[: depth + 1])))
@@ -83,31 +83,32 @@ def _span(text: str, path: Path) -> tuple[int, int]:
     return start, stop
 
 
-def _container(text: str, start: int, wanted: str | int | None = None) -> _Container:
+def scan(text: str, start: int, wanted: str | int | None = None) -> Container:
     """The members of the object or list that opens at ``start``; values are stepped over at C speed.
 
-    With ``wanted`` a list is only walked as far as that index.
+    With ``wanted`` a list is only walked as far as that index. Raises ValueError, IndexError or
+    RecursionError where the text is no JSON.
     """
     is_object = text[start] == "{"
-    members: list[_Member] = []
-    at = _blank(text, start + 1)
+    members: list[Member] = []
+    at = skip_blank(text, start + 1)
     while text[at] not in "}]":
         begin = at
         key: str | int = len(members)
         if is_object:
             key, at = scanstring(text, at + 1, True)
-            at = _blank(text, _blank(text, at) + 1)
+            at = skip_blank(text, skip_blank(text, at) + 1)
         stop = _decode(text, at)[1]
-        members.append(_Member(key, begin, at, stop))
+        members.append(Member(key, begin, at, stop))
         if not is_object and key == wanted:
-            return _Container(start, stop, tuple(members))
-        at = _blank(text, stop)
+            return Container(start, stop, tuple(members))
+        at = skip_blank(text, stop)
         if text[at] == ",":
-            at = _blank(text, at + 1)
-    return _Container(start, at + 1, tuple(members))
+            at = skip_blank(text, at + 1)
+    return Container(start, at + 1, tuple(members))
 
 
-def _append(text: str, container: _Container, items: Sequence[tuple[str, object]]) -> str:
+def _append(text: str, container: Container, items: Sequence[tuple[str, object]]) -> str:
     if not items:
         return text
     if container.members:
@@ -147,7 +148,7 @@ def _spelled(text: str, value: object, column: str, sample: str) -> str:
     return "\n".join([lines[0], *(column + line for line in lines[1:])])
 
 
-def _colon(text: str, member: _Member) -> str:
+def _colon(text: str, member: Member) -> str:
     _, end = scanstring(text, member.begin + 1, True)
     return text[end : member.start]
 
@@ -159,7 +160,7 @@ def _previous(text: str, at: int) -> int:
     return at
 
 
-def _blank(text: str, at: int) -> int:
+def skip_blank(text: str, at: int) -> int:
     match = _BLANK.match(text, at)
     return match.end() if match else at
 
