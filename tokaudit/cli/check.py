@@ -55,6 +55,12 @@ def check(
         str,
         typer.Option("--format", "-f", metavar="FORMAT", help=f"One of: {', '.join(names())}."),
     ] = "terminal",
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output", "-o", metavar="FORMAT=FILE", help="Also write a report to a file; repeatable."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings only.")] = False,
     verbose: Annotated[
         bool,
@@ -79,17 +85,19 @@ def check(
       tokaudit check path/to/weights --tokenizer path/to/tokenizer
       tokaudit check models/* --strict --quiet
       tokaudit check path/to/model --select TA2,TA101 --format json
+      tokaudit check models/* --output sarif=tokaudit.sarif --output junit=tokaudit.xml
 
     \b
     Exit codes:
       0  no finding at or above --fail-on
       1  findings
-      2  no verdict: a wrong call, or input that cannot be read
+      2  no verdict: a wrong call, input that cannot be read, a report that cannot be written
     """
     from dataclasses import replace
 
     from tokaudit.audit import select_rules
-    from tokaudit.cli import streams
+    from tokaudit.cli import outputs, streams
+    from tokaudit.cli.checkout import Checkout
     from tokaudit.contract import Options
     from tokaudit.errors import UsageError
     from tokaudit.report import Verdict
@@ -100,14 +108,22 @@ def check(
     if tensor_parallel is not None and tensor_parallel < 1:
         raise UsageError(f"--tensor-parallel must be at least 1, not {tensor_parallel}")
     threshold = _threshold(fail_on, strict=strict)
-    view = replace(streams.view(color), fail_on=threshold, quiet=quiet, verbose=verbose)
+    view = replace(
+        streams.view(color), fail_on=threshold, quiet=quiet, verbose=verbose, places=Checkout(tokenizer)
+    )
     chosen = reporter(format)
+    files = outputs.file_outputs(output or (), [*paths, *filter(None, [tokenizer])])
     rules = select_rules(_names(select), _names(ignore))
     options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights)
     reports = [_audit(path, tokenizer, options, rules) for path in paths]
     mildest_first = list(Verdict)
     worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
-    return Outcome(chosen.render(reports, view), worst, streams.error_lines(_unreadable(reports)))
+    failures = outputs.deliver(files, format, reports, view)
+    return Outcome(
+        chosen.render(reports, view),
+        Verdict.NO_VERDICT if failures else worst,
+        streams.error_lines([*failures, *_unreadable(reports)]),
+    )
 
 
 def _threshold(fail_on: str | None, *, strict: bool) -> Severity:

@@ -6,15 +6,48 @@ its functions are a `Reporter`. Adding a format is adding a file.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from tokaudit.errors import UsageError
-from tokaudit.findings import Severity
+from tokaudit.findings import Location, Region, Severity
 
 if TYPE_CHECKING:
     from tokaudit.report import Report
+
+
+class Places(Protocol):
+    """Where the files of a report lie in the repository that its readers look at.
+
+    A report only carries locations inside a model directory. Reporters whose readers see files beside
+    findings ask here, and only for what they show.
+    """
+
+    def path(self, target: str, file: str) -> str:
+        """The POSIX path of a file of that target ("" for the directory itself), relative to the repository.
+
+        It is never empty and never leads out.
+        """
+
+    def region(self, target: str, at: Location) -> Region:
+        """The lines to show; the beginning of a file that has none."""
+
+
+class AsNamed:
+    """Takes targets for paths in the repository. Reads nothing, so every region is the beginning."""
+
+    def path(self, target: str, file: str) -> str:
+        return inside(f"{target}/{inside(file)}")
+
+    def region(self, target: str, at: Location) -> Region:
+        return Region()
+
+
+def inside(path: str) -> str:
+    """The path without what leads to a root or out of one: ``/a/../../b`` -> ``b``; nothing -> ``.``"""
+    return posixpath.normpath("/" + path).lstrip("/") or "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +56,7 @@ class View:
 
     ``fail_on`` is the threshold of the verdict. ``quiet`` asks for findings only, ``verbose`` for the skipped
     rules and the notes in full. ``width`` counts terminal cells; ``unicode`` is False where only ASCII
-    can be shown.
+    can be shown. ``places`` knows where the files of the models lie.
     """
 
     fail_on: Severity = Severity.ERROR
@@ -32,6 +65,7 @@ class View:
     width: int = 80
     colour: bool = False
     unicode: bool = True
+    places: Places = field(default_factory=AsNamed)
 
 
 class Reporter(Protocol):

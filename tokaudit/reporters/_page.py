@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from tokaudit.findings import Severity
 from tokaudit.reporters import View
-from tokaudit.text import inert
+from tokaudit.reporters._texts import plain_text
 
 Span = tuple[str, str]  # a text without line breaks, and its Rich style
 Line = list[Span]
@@ -23,9 +23,7 @@ COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "bl
 WIDEST = 100  # longer lines are hard to read
 NARROWEST = 20
 LEAST_COLUMN = 24  # a column of text narrower than this goes below its label
-LONGEST = 2000  # characters of one text: a name from a model may have megabytes
 _WORD = re.compile(r' *(?:(?:[a-z/]{1,20} )?\d+ "[^" ]+"[^ ]*|[^ ]+)| +')  # pad 7 "<pad>", is one word
-_ASCII = str.maketrans({"…": "...", "×": "x", "·": "-", "–": "-", "✓": "+", "✗": "x"})
 
 
 class Page:
@@ -90,21 +88,12 @@ class Page:
             self.put((" " * indent + left, styles[0]), text=right, style=styles[1], column=column)
 
     def shown(self, text: str) -> str:
-        text = inert(shortened(text, LONGEST))
-        if self.view.unicode or text.isascii():
-            return text
-        return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+        return plain_text(text, self.view)
 
     def render(self) -> str:
         while self.lines and not self.lines[-1]:
             self.lines.pop()
         return paint(self.lines) if self.view.colour else plain(self.lines)
-
-
-def shortened(text: str, longest: int) -> str:
-    """The text, its middle left out where it is longer than so many characters."""
-    half = longest // 2
-    return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"
 
 
 def wrap(text: str, first: int, further: int) -> list[str]:

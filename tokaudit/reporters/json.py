@@ -27,7 +27,7 @@ def render(reports: Sequence[Report], view: View) -> str:
     return dump(documents[0] if len(documents) == 1 else _envelope(reports, documents, view.fail_on))
 
 
-def dump(document: Json) -> str:
+def dump(document: Json | Sequence[Json]) -> str:
     """ASCII only, and without what the log of a CI system would act on.
 
     ``##[`` and ``::`` occur only within strings, where each character may as well be an escape.

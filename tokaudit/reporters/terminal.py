@@ -8,7 +8,8 @@ from itertools import groupby
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Summary, TableFacts, Verdict
 from tokaudit.reporters import View
-from tokaudit.reporters._page import COLOURS, Page, shortened
+from tokaudit.reporters._page import COLOURS, Page
+from tokaudit.reporters._texts import shortened
 from tokaudit.text import counted, named, size
 
 FACT_COLUMN = 21
@@ -51,12 +52,13 @@ def _audited(report: Report) -> bool:
 
 
 def _facts(page: Page, facts: Summary) -> None:
-    for label, words in _known(facts):
+    for label, words in known_facts(facts):
         look = "dim" if words == UNKNOWN else ""
         page.put((f"  {label}", "dim"), text=words, style=look, column=FACT_COLUMN)
 
 
-def _known(facts: Summary) -> Iterator[tuple[str, str]]:
+def known_facts(facts: Summary) -> Iterator[tuple[str, str]]:
+    """Label and words of each fact."""
     yield "architecture", _architecture(facts)
     yield "tokenizer", _tokenizer(facts)
     if facts.required_rows is not None:
@@ -126,7 +128,7 @@ def _checks(page: Page, report: Report) -> None:
             (f"  {mark} ", look),
             (f"{area:<{widest}}", ""),
             (counts, "dim"),
-            text=_tally(found),
+            text=tally(found),
             style=COLOURS[found[0].severity] if found else "",
             column=widest + 32,
         )
@@ -139,7 +141,7 @@ def _mark(found: Sequence[Finding], checked: int) -> tuple[str, str]:
     return ("✗" if worst is Severity.ERROR else "!"), f"bold {COLOURS[worst]}"
 
 
-def _tally(findings: Sequence[Finding]) -> str:
+def tally(findings: Sequence[Finding]) -> str:
     """``2 errors, 1 note``."""
     groups = groupby(findings, key=lambda finding: finding.severity)
     return ", ".join(counted(len(list(group)), severity.word) for severity, group in groups)
@@ -203,10 +205,15 @@ def _verdict(page: Page, report: Report) -> None:
         Verdict.FINDINGS: ("✗", "bold red", "fail"),
         Verdict.NO_VERDICT: ("?", "bold red", "no verdict"),
     }[verdict]
-    said = _tally(report.findings) or "no findings"
+    page.put((f"{mark} {word}", look), (": ", ""), text=totals(report), hang=2)
+
+
+def totals(report: Report) -> str:
+    """``2 errors, 1 note (7 checked, 3 skipped, 1 suppressed)``."""
+    said = tally(report.findings) or "no findings"
     if report.unreadable:
         said = f"{counted(len(report.unreadable), 'part')} unreadable, {said}"
     counts = (
         f"{len(report.checked)} checked, {len(report.skipped)} skipped, {len(report.suppressed)} suppressed"
     )
-    page.put((f"{mark} {word}", look), (": ", ""), text=f"{said} ({counts})", hang=2)
+    return f"{said} ({counts})"

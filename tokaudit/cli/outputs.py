@@ -1,0 +1,106 @@
+"""Reports that go to files: ``--output FORMAT=FILE``, and the summary of a GitHub Actions step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokaudit.errors import TokauditError, UsageError
+
+if TYPE_CHECKING:
+    from tokaudit.report import Report
+    from tokaudit.reporters import Reporter, View
+
+# GitHub drops the summary of a step that exceeds 1024 KiB.
+SUMMARY_BYTES = 900_000
+_DEVICES = ("/dev/", "/proc/")
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutput:
+    """A report in one format, and the file that it goes to."""
+
+    reporter: Reporter
+    file: Path
+
+    def write(self, reports: Sequence[Report], view: View) -> None:
+        """Write the file anew, whole or not at all. Raises TokauditError where that is not possible."""
+        from tokaudit.atomic import new_file
+
+        text = self.reporter.render(reports, view)
+        with new_file(self.file) as building:
+            building.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def file_outputs(wanted: Sequence[str], audited: Sequence[str]) -> Sequence[FileOutput]:
+    """What ``--output`` asks for. Nothing is ever written into a directory that is audited.
+
+    Raises UsageError for an unknown format, and for a file that is given twice, lies in an audited directory,
+    or is no place for a file.
+    """
+    from tokaudit.reporters import reporter
+
+    outputs: list[FileOutput] = []
+    for value in wanted:
+        format, separator, name = value.partition("=")
+        if not (separator and name):
+            raise UsageError(f"--output must be FORMAT=FILE, not {value!r}", hint="sarif=tokaudit.sarif")
+        output = FileOutput(reporter(format), _file(name, audited))
+        if any(output.file == other.file for other in outputs):
+            raise UsageError(f"--output names {name!r} twice")
+        outputs.append(output)
+    return outputs
+
+
+def _file(name: str, audited: Sequence[str]) -> Path:
+    """The real file behind a name, so that a link stays a link."""
+    if "\0" in name:
+        raise UsageError(f"--output: {name!r} is no name for a file")
+    file = Path(os.path.realpath(name))
+    if os.path.abspath(name).startswith(_DEVICES) or (file.exists() and not file.is_file()):
+        raise UsageError(f"--output: {name!r} is no file", hint="--format prints to standard output")
+    if not file.parent.is_dir():
+        raise UsageError(f"--output: there is no directory {str(file.parent)!r}", hint="make it first")
+    for directory in audited:
+        if file.is_relative_to(os.path.realpath(directory)):
+            hint = "tokaudit changes nothing in what it audits; give a file elsewhere"
+            raise UsageError(f"--output: {name!r} lies in {directory!r}, which is audited", hint=hint)
+    return file
+
+
+def deliver(
+    outputs: Sequence[FileOutput], format: str, reports: Sequence[Report], view: View
+) -> Sequence[TokauditError]:
+    """Write every file, and for ``--format github`` the step's summary; what went wrong is returned."""
+    failures: list[TokauditError] = []
+    view = replace(view, colour=False, unicode=True)
+    for output in outputs:
+        try:
+            output.write(reports, view)
+        except TokauditError as error:
+            failures.append(error)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if format == "github" and summary:
+        try:
+            _append_summary(summary, reports, view)
+        except OSError as error:
+            failures.append(TokauditError(f"GITHUB_STEP_SUMMARY cannot be written: {error.strerror}"))
+    return failures
+
+
+def _append_summary(file: str, reports: Sequence[Report], view: View) -> None:
+    """The file of a step, to which other commands of the step may have written."""
+    from tokaudit.reporters import markdown
+
+    used = 0
+    with suppress(FileNotFoundError):
+        used = os.stat(file).st_size
+    if used >= SUMMARY_BYTES:
+        return
+    text = markdown.summary(reports, view, SUMMARY_BYTES - used)
+    with open(file, "a", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+        stream.write(text)
