@@ -24,6 +24,7 @@ from tokaudit.contract.checkpoint import (
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.contract.lock import ListDigest, Lock, LockedRole, LockedTable, LockedToken, Probe
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.vocabulary import (
     AddedToken,
@@ -56,11 +57,17 @@ __all__ = [
     "Fact",
     "IdField",
     "Index",
+    "ListDigest",
     "Loaded",
+    "Lock",
+    "LockedRole",
+    "LockedTable",
+    "LockedToken",
     "MergesFile",
     "Missing",
     "Options",
     "Pipeline",
+    "Probe",
     "Rebuilt",
     "Reference",
     "Role",

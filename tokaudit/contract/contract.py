@@ -8,12 +8,14 @@ from functools import cached_property
 
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.contract.lock import Lock
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.vocabulary import Token, Vocabulary
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.findings import Location
 
 NOT_COMPARED = Missing("the tables were not compared")
+NO_LOCK = Missing("no --lock was given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,17 @@ class Reference:
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller asked for beyond the files."""
+    """What the caller asked for beyond the files.
+
+    With a ``lock`` the contract's own ``snapshot`` is made, to compare with it; with ``snapshot`` also
+    without one.
+    """
 
     tensor_parallel: int | None = None
     read_weights: bool = True
     deep: bool = False
+    lock: Lock | None = None
+    snapshot: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,16 @@ class Contract:
     pools: Location | None = None  # what shows that the model pools or embeds and does not generate
     outside: tuple[DamagedFile, ...] = ()  # side files whose link leads out of the directory (TA711)
     options: Options = Options()
+    snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
+
+    @property
+    def lock(self) -> Lock:
+        """The lock that the files are compared with."""
+        return present(self.options.lock or NO_LOCK)
+
+    @property
+    def snapshot(self) -> Lock:
+        return present(self.snapshot_or)
 
     @property
     def config(self) -> Document:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.errors import FactMissing
@@ -113,7 +114,25 @@ class Pipeline:
 
     document: Document
     model_type: str  # "BPE", "WordPiece", "Unigram", "WordLevel"
-    merges: tuple[tuple[str, str], ...] | Missing
+
+    @cached_property
+    def merges(self) -> tuple[tuple[str, str], ...]:
+        """The merges as pairs; both spellings ("a b" and ["a", "b"]) are in use.
+
+        Raises FactMissing where the model has none, or where they are not pairs.
+        """
+        stated = self.model.data.get("merges")
+        if not isinstance(stated, list):
+            raise FactMissing("the tokenizer's model has no merges")
+        parts = [merge.split(" ") if isinstance(merge, str) else merge for merge in stated]
+        # A real vocabulary has 100,000 merges: their types are checked at C speed.
+        if not (
+            set(map(type, parts)) <= {list}
+            and set(map(len, parts)) <= {2}
+            and set(map(type, chain.from_iterable(parts))) <= {str}
+        ):
+            raise FactMissing("the tokenizer's merges are not all pairs")
+        return tuple(map(tuple, parts))
 
     @property
     def model(self) -> Document:
@@ -224,6 +243,9 @@ class Rebuilt:
     unusual: frozenset[str]
 
 
+NOT_PROBED = Missing("no probe texts were asked")
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What the `tokenizers` library made of tokenizer.json, in the isolated process.
@@ -231,6 +253,7 @@ class Loaded:
     ``effective`` are the ids of the added tokens as the library numbers them (it honours the ids of the base
     vocabulary, not those that added tokens declare). ``encodings`` answers the texts that were asked:
     special tokens and template literals, with the saved padding, truncation and post-processor off.
+    ``probes`` are the encodings of a lock's probe texts, post-processor on; refused texts are left out.
     ``unreachable`` are ids of base tokens that their own text does not encode to.
     """
 
@@ -239,6 +262,7 @@ class Loaded:
     encodings: Mapping[str, tuple[int, ...]] | Missing
     unreachable: tuple[int, ...] | Missing
     rebuilt: Rebuilt | Missing  # what the tokenizer class makes of the pipeline instead (TA414)
+    probes: Mapping[str, tuple[int, ...]] | Missing = NOT_PROBED
 
 
 @dataclass(frozen=True)
@@ -298,6 +322,17 @@ class Vocabulary:
         for table in reversed(self.tables):
             merged.update(table.ids)
         return merged
+
+    @cached_property
+    def effective(self) -> Mapping[str, int]:
+        """The id that each content gets when the tokenizer is loaded.
+
+        Tokens that only files beside tokenizer.json state keep their declared ids; where there is no
+        tokenizer.json, all do. Raises FactMissing where the library does not load the file.
+        """
+        if isinstance(self.pipeline_or, Missing):
+            return self.by_content
+        return {**self.by_content, **self.loaded.effective}
 
     @cached_property
     def by_id(self) -> Mapping[int, str]:

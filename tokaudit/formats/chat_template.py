@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokaudit.contract import ChatTemplate
@@ -52,9 +52,9 @@ def read_all(sources: Iterable[Source], known: Set[str]) -> tuple[ChatTemplate, 
         left -= len(source)
         if left < 0:
             problem = f"the chat templates together have more than {MOST_CHARACTERS:,} characters"
-            found.append(ChatTemplate(name, at, problem=problem))
+            found.append(ChatTemplate(name, at, problem=problem, text=source))
         else:
-            found.append(read(source, name, at, known))
+            found.append(replace(read(source, name, at, known), text=source))
     return tuple(found)
 
 
