@@ -111,8 +111,10 @@ class TokenizerFilesDisagree(Rule):
 
     def _merges(self, vocabulary: Vocabulary) -> Iterator[Finding]:
         beside = vocabulary.merges_file
-        own = Missing("") if isinstance(vocabulary.pipeline_or, Missing) else vocabulary.pipeline.merges
-        if beside is None or isinstance(own, Missing) or own == beside.pairs:
+        if beside is None or isinstance(vocabulary.pipeline_or, Missing):
+            return
+        own = vocabulary.pipeline.merges
+        if own == beside.pairs:
             return
         pairs = zip((*own, None), (*beside.pairs, None), strict=False)
         index, (left, right) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])

@@ -57,7 +57,7 @@ class UnknownTokenizerClass(Rule):
                 subject=stated.value,
             )
             return
-        guess = closest(stated.value, known_classes())
+        guess = _meant(stated.value)
         foreign = _comes_with_the_model(contract)
         meant = f'; did you mean "{guess}"?' if guess and not foreign else ""
         yield self.finding(
@@ -68,6 +68,12 @@ class UnknownTokenizerClass(Rule):
             severity=Severity.NOTE if foreign else Severity.WARNING,
             subject=stated.value,
         )
+
+
+def _meant(name: str) -> str | None:
+    """The known class that differs in case alone, or else the most similar one."""
+    by_lower = {known.lower(): known for known in known_classes()}
+    return by_lower.get(name.lower()) or closest(name, known_classes())
 
 
 def _has_code(document: object) -> bool:
