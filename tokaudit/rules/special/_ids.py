@@ -61,6 +61,12 @@ def shown_ids(contract: Contract, ids: Sequence[int]) -> str:
     return listed([shown_id(contract, id) for id in ids[:5]], total=len(ids))
 
 
+def told(contract: Contract, field: IdField) -> str:
+    """What the field says, within a sentence."""
+    default = "not stated, and its default is " if field.by_default else ""
+    return f"{place(field)} is {default}{shown_ids(contract, field.ids)}"
+
+
 def states(contract: Contract, field: IdField) -> Claim:
     """What the field says, as a claim."""
     if field.by_default:

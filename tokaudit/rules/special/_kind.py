@@ -1,10 +1,10 @@
-"""What a model is used for, as far as it changes what special tokens must be."""
+"""What a model is used for and how its turns end, as far as special tokens depend on it."""
 
 from __future__ import annotations
 
 import re
 
-from tokaudit.contract import Contract, Document, Role
+from tokaudit.contract import ChatTemplate, Contract, Document, Role, Token
 
 _STATIC = frozenset({"model2vec", "static"})
 _TEXT_TOWER = re.compile(r"TextModel(WithProjection)?$|CLIP|^(Siglip|GroupViT|OwlViT|Owlv2)")
@@ -35,3 +35,16 @@ def is_static(contract: Contract) -> bool:
     """Static embeddings: rows are looked up for the words alone, without padding or post-processor."""
     config = contract.config_or
     return isinstance(config, Document) and config.data.get("model_type") in _STATIC
+
+
+def turn_ends(contract: Contract, template: ChatTemplate) -> list[Token]:
+    """The tokens that can end an assistant's turn, as far as the vocabulary has them."""
+    vocabulary = contract.vocabulary
+    roles = {f"{role.value}_token": token for role, token in contract.roles.items()}
+    found: list[Token] = []
+    for text in template.turn_ends:
+        if text in roles:
+            found.append(roles[text])
+        elif text in vocabulary.by_content:
+            found.append(vocabulary.token(text))
+    return found

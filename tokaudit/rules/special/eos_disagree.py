@@ -6,8 +6,11 @@ from tokaudit.contract import Contract, IdField, Missing, Role, Token
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import path, place, shown_ids, states
+from tokaudit.rules.special._ids import path, states, told
+from tokaudit.rules.special._kind import is_text_tower
 from tokaudit.text import named
+
+_LINE_BREAKS = frozenset({"\n", "\u010a", "<0x0A>"})  # as text, in GPT-2's byte alphabet, as a byte token
 
 
 class EosDisagree(Rule):
@@ -21,7 +24,8 @@ class EosDisagree(Rule):
 
     It is a note where only `config.json` differs and `generation_config.json` has the token, because loaders
     then never ask `config.json`; and for encoders and text towers of image-text models, which do not
-    generate.
+    generate. It is a warning where generation stops at a line break: captioning models (BLIP-2 on OPT) are
+    trained so.
 
     ## Why it matters
 
@@ -55,7 +59,7 @@ class EosDisagree(Rule):
         wanted = [eos.id, *(id for id in ids if stops[0].is_list)]
         return self.finding(
             f"generation does not stop at the tokenizer's end-of-sequence token "
-            f"{named(eos.id, eos.content)}: {place(stops[0])} is {shown_ids(contract, ids)}",
+            f"{named(eos.id, eos.content)}: {told(contract, stops[0])}",
             [
                 *(states(contract, field) for field in stops),
                 Claim(eos.at, f"the eos token is {named(eos.id, eos.content)}"),
@@ -66,7 +70,7 @@ class EosDisagree(Rule):
             else "the model does not generate, so only tools that read the id are misled",
             fix=f"set {path(stops[0])} to {wanted if len(wanted) > 1 else eos.id} in {stops[0].at.file}, "
             "or correct eos_token in tokenizer_config.json",
-            severity=Severity.ERROR if contract.generates else Severity.NOTE,
+            severity=_severity(contract, ids),
             subject="eos",
         )
 
@@ -74,7 +78,7 @@ class EosDisagree(Rule):
         for field in contract.fields(Role.EOS, generation=False):
             if field.ids and not field.by_default and eos.id not in field.ids:
                 yield self.finding(
-                    f"{place(field)} is {shown_ids(contract, field.ids)}, without the tokenizer's "
+                    f"{told(contract, field)}, without the tokenizer's "
                     f"end-of-sequence token {named(eos.id, eos.content)} that generation_config.json has",
                     [states(contract, field), states(contract, stop)],
                     why="generation reads generation_config.json; tools that read config.json are misled",
@@ -82,3 +86,10 @@ class EosDisagree(Rule):
                     severity=Severity.NOTE,
                     subject="eos",
                 )
+
+
+def _severity(contract: Contract, stops: list[int]) -> Severity:
+    if not contract.generates or is_text_tower(contract):
+        return Severity.NOTE
+    breaks_lines = any(contract.vocabulary.text(id) in _LINE_BREAKS for id in stops)
+    return Severity.WARNING if breaks_lines else Severity.ERROR

@@ -7,6 +7,7 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.special._ids import path, shown_ids, states
+from tokaudit.rules.special._kind import turn_ends
 from tokaudit.text import listed, named, shown
 
 
@@ -45,7 +46,7 @@ class TemplateStopNotEos(Rule):
         stops = [field for field in contract.stop_ids if field.ids]
         if not stops:
             raise FactMissing("no configuration names an end-of-sequence id")
-        ends = {template.at: _ends(contract, template) for template in templates}
+        ends = {template.at: turn_ends(contract, template) for template in templates}
         if not any(ends.values()):
             raise FactMissing("the chat template does not show which token ends an assistant's turn")
         stop_ids = {id for field in stops for id in field.ids}
@@ -75,16 +76,3 @@ class TemplateStopNotEos(Rule):
             fix=f"set {path(stops[0])} to {[*stop_ids[:5], last.id]} in {stops[0].at.file}",
             subject=template.name,
         )
-
-
-def _ends(contract: Contract, template: ChatTemplate) -> list[Token]:
-    """The tokens that can end a turn, as far as the vocabulary has them."""
-    vocabulary = contract.vocabulary
-    roles = {f"{role.value}_token": token for role, token in contract.roles.items()}
-    found: list[Token] = []
-    for text in template.turn_ends:
-        if text in roles:
-            found.append(roles[text])
-        elif text in vocabulary.by_content:
-            found.append(vocabulary.token(text))
-    return found

@@ -7,6 +7,8 @@ from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import counted, listed, shown
 
+_ROLE_NAMES = frozenset({"<|system|>", "<|user|>", "<|assistant|>"})
+
 
 class TemplateTokenMissing(Rule):
     """The chat template prints control tokens that the vocabulary does not have.
@@ -16,7 +18,8 @@ class TemplateTokenMissing(Rule):
     Texts such as `<|im_start|>` that the chat template prints and that no file of the tokenizer gives an id.
     The template is read, never rendered: texts that it only compares or searches for do not count. Tokens
     that are declared special and appended when the tokenizer is loaded are left to `token-appended-on-load`.
-    Some families are trained with such markers as plain text (Zephyr's `<|user|>`); they work as they are.
+    It is a note where all that is missing are the names of the roles (`<|system|>`, `<|user|>`,
+    `<|assistant|>`): Zephyr, TinyLlama and Tulu are trained with them as plain text.
 
     ## Why it matters
 
@@ -52,5 +55,6 @@ class TemplateTokenMissing(Rule):
                     fix="use the chat template that belongs to this tokenizer; or give the markers ids: "
                     + " ".join(["`tokaudit resize SRC DST", *(f"--add-token '{t}'" for t in missing[:2])])
                     + "`",
+                    severity=Severity.NOTE if set(missing) <= _ROLE_NAMES else Severity.WARNING,
                     subject=template.name,
                 )
