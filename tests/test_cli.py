@@ -104,8 +104,15 @@ def run(contract, rules):
     return contract if isinstance(contract, Report) else None
 
 
+class Opening:
+    def __init__(self, path, tokenizer=None): self.path, self.tokenizer = path, tokenizer
+    def contract(self, options=None): return load(self.path, tokenizer=self.tokenizer, options=options)
+    def __enter__(self): return self
+    def __exit__(self, *error): pass
+
+
 sys.modules["tokaudit.load"] = types.ModuleType("tokaudit.load")
-sys.modules["tokaudit.load"].load = load
+sys.modules["tokaudit.load"].Opening = Opening
 tokaudit.audit.run = run
 tokaudit.rule.all_rules = tokaudit.audit.all_rules = lambda: (TokenIdOutOfRange,)
 sys.exit(main())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tokaudit.contract import Options
     from tokaudit.errors import Unreadable
     from tokaudit.findings import Severity
+    from tokaudit.load import Opening
     from tokaudit.report import Report
     from tokaudit.rule import Rule
 
@@ -95,6 +97,8 @@ def check(
     """
     from dataclasses import replace
 
+    ahead = _Ahead(paths, tokenizer)  # before the imports: the first tokenizer loads meanwhile
+
     from tokaudit.audit import select_rules
     from tokaudit.cli import outputs, streams
     from tokaudit.cli.checkout import Checkout
@@ -103,27 +107,28 @@ def check(
     from tokaudit.report import Verdict
     from tokaudit.reporters import reporter
 
-    if quiet and verbose:
-        raise UsageError("--quiet and --verbose exclude each other")
-    if tensor_parallel is not None and tensor_parallel < 1:
-        raise UsageError(f"--tensor-parallel must be at least 1, not {tensor_parallel}")
-    threshold = _threshold(fail_on, strict=strict)
-    view = replace(
-        streams.view(color), fail_on=threshold, quiet=quiet, verbose=verbose, places=Checkout(tokenizer)
-    )
-    chosen = reporter(format)
-    files = outputs.file_outputs(output or (), [*paths, *filter(None, [tokenizer])])
-    rules = select_rules(_names(select), _names(ignore))
-    options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights)
-    reports = [_audit(path, tokenizer, options, rules) for path in paths]
-    mildest_first = list(Verdict)
-    worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
-    failures = outputs.deliver(files, format, reports, view)
-    return Outcome(
-        chosen.render(reports, view),
-        Verdict.NO_VERDICT if failures else worst,
-        streams.error_lines([*failures, *_unreadable(reports)]),
-    )
+    with ahead:
+        if quiet and verbose:
+            raise UsageError("--quiet and --verbose exclude each other")
+        if tensor_parallel is not None and tensor_parallel < 1:
+            raise UsageError(f"--tensor-parallel must be at least 1, not {tensor_parallel}")
+        threshold = _threshold(fail_on, strict=strict)
+        view = replace(
+            streams.view(color), fail_on=threshold, quiet=quiet, verbose=verbose, places=Checkout(tokenizer)
+        )
+        chosen = reporter(format)
+        files = outputs.file_outputs(output or (), [*paths, *filter(None, [tokenizer])])
+        rules = select_rules(_names(select), _names(ignore))
+        options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights)
+        reports = [_audit(path, opening, options, rules) for path, opening in ahead]
+        mildest_first = list(Verdict)
+        worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
+        failures = outputs.deliver(files, format, reports, view)
+        return Outcome(
+            chosen.render(reports, view),
+            Verdict.NO_VERDICT if failures else worst,
+            streams.error_lines([*failures, *_unreadable(reports)]),
+        )
 
 
 def _threshold(fail_on: str | None, *, strict: bool) -> Severity:
@@ -144,17 +149,53 @@ def _names(values: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
 
 
-def _audit(path: str, tokenizer: str | None, options: Options, rules: Sequence[type[Rule]]) -> Report:
+class _Ahead:
+    """The openings of the PATHs, each made while the one before it is audited. A context manager.
+
+    The isolated process of a tokenizer takes as long as everything else together, so it starts early.
+    """
+
+    def __init__(self, paths: Sequence[str], tokenizer: str | None) -> None:
+        self.paths = paths
+        self.tokenizer = tokenizer
+        self.stack = ExitStack()
+        self.next = self._open(paths[0])
+
+    def _open(self, path: str) -> Opening | Unreadable:
+        from tokaudit.errors import Unreadable
+        from tokaudit.load import Opening
+
+        try:
+            return self.stack.enter_context(Opening(path, self.tokenizer))
+        except Unreadable as error:
+            return error
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stack.close()
+
+    def __iter__(self) -> Iterator[tuple[str, Opening | Unreadable]]:
+        for path, following in zip(self.paths, [*self.paths[1:], None], strict=True):
+            opening = self.next
+            if following is not None:
+                self.next = self._open(following)
+            yield path, opening
+
+
+def _audit(path: str, opening: Opening | Unreadable, options: Options, rules: Sequence[type[Rule]]) -> Report:
     """The report on one PATH; where nothing of it can be audited, one that says only this."""
     from tokaudit.audit import run
     from tokaudit.cli.progress import progress
     from tokaudit.errors import Unreadable
-    from tokaudit.load import load
     from tokaudit.report import Report, Summary
 
+    if isinstance(opening, Unreadable):
+        return Report(path, Summary(), (), (), (), (), (opening,))
     try:
-        with progress(f"auditing {path}"):
-            return run(load(path, tokenizer=tokenizer, options=options), rules)
+        with progress(f"auditing {path}"), opening:
+            return run(opening.contract(options), rules)
     except Unreadable as error:
         return Report(path, Summary(), (), (), (), (), (error,))
 

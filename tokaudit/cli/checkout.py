@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 
 from tokaudit.errors import TokauditError
@@ -28,8 +28,11 @@ class Checkout:
 
     def __init__(self, tokenizer: str | None = None) -> None:
         self.tokenizer = tokenizer
+
+    @cached_property
+    def root(self) -> Path:
         here = Path.cwd()
-        self.root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
     def path(self, target: str, file: str) -> str:
         """What lies outside the repository is named from the model directory on.

@@ -253,7 +253,7 @@ class Loaded:
     ``effective`` are the ids of the added tokens as the library numbers them (it honours the ids of the base
     vocabulary, not those that added tokens declare). ``encodings`` answers the texts that were asked:
     special tokens and template literals, with the saved padding, truncation and post-processor off.
-    ``probes`` are the encodings of a lock's probe texts, post-processor on; refused texts are left out.
+    ``probes`` are the encodings of a lock's probe texts, post-processor on; None for refused texts.
     ``unreachable`` are ids of base tokens that their own text does not encode to.
     """
 
@@ -262,7 +262,7 @@ class Loaded:
     encodings: Mapping[str, tuple[int, ...]] | Missing
     unreachable: tuple[int, ...] | Missing
     rebuilt: Rebuilt | Missing  # what the tokenizer class makes of the pipeline instead (TA414)
-    probes: Mapping[str, tuple[int, ...]] | Missing = NOT_PROBED
+    probes: Mapping[str, tuple[int, ...] | None] | Missing = NOT_PROBED
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from tokaudit.contract import (
     AddedToken,
     Document,
     Emission,
     Fact,
-    Missing,
     Pipeline,
     TokenTable,
     Witness,
@@ -47,11 +45,8 @@ def read(document: Document) -> TokenizerFile:
         problems.append(Fact(f"the model is {json_kind(model)} and not an object", model_at))
         model = {}
     base = _base_table(model, model_at, problems)
-    merges = _merges(model, model_at, problems)
     added = _added_table(document, problems)
-    if base is not None and not isinstance(merges, Missing):
-        problems += _orphaned_merges(model, base, merges, model_at)
-    pipeline = Pipeline(document, _model_type(model), merges)
+    pipeline = Pipeline(document, _model_type(model))
     return TokenizerFile(base, added, pipeline, tuple(_emissions(pipeline)), tuple(problems))
 
 
@@ -140,52 +135,29 @@ def added_token(id: int, entry: dict[str, object], at: Location) -> AddedToken:
     )
 
 
-def _merges(
-    model: dict[str, object], at: Location, problems: list[Fact[str]]
-) -> tuple[tuple[str, str], ...] | Missing:
-    """Merges as pairs; both spellings ("a b" and ["a", "b"]) are in use."""
-    stated = model.get("merges")
+def merge_problem(pipeline: Pipeline, base: TokenTable) -> Fact[str] | None:
+    """The first merge that makes the library refuse the file; asked only when it did.
+
+    Such a merge is no pair, or has a part or a result that the vocabulary lacks.
+    """
+    at = pipeline.model.at.child("merges")
+    stated = pipeline.model.data.get("merges")
     if stated is None:
-        return Missing("the tokenizer's model has no merges")
-    merges_at = at.child("merges")
+        return None
     if not isinstance(stated, list):
-        problems.append(Fact(f"merges is {json_kind(stated)} and not a list", merges_at))
-        return Missing("the merges cannot be read")
-    parts = [merge.split(" ") if isinstance(merge, str) else merge for merge in stated]
-    # A real vocabulary has 100,000 merges: the types are checked at C speed, the culprit is looked for after.
-    if (
-        set(map(type, parts)) <= {list}
-        and set(map(len, parts)) <= {2}
-        and set(map(type, chain.from_iterable(parts))) <= {str}
-    ):
-        return tuple(map(tuple, parts))
-    index = next(index for index, pair in enumerate(parts) if not _is_pair(pair))
-    problems.append(Fact(f"the merge {json_value(stated[index])} is not a pair", merges_at.child(index)))
-    return Missing("the merges cannot be read")
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value)
-
-
-def _orphaned_merges(
-    model: dict[str, object], base: TokenTable, merges: tuple[tuple[str, str], ...], at: Location
-) -> Iterator[Fact[str]]:
-    """The first merge with a part or a result that the vocabulary lacks: the library refuses the file."""
-    prefix = model.get("continuing_subword_prefix") or ""
+        return Fact(f"merges is {json_kind(stated)} and not a list", at)
+    prefix = pipeline.model.data.get("continuing_subword_prefix") or ""
     skip = len(prefix) if isinstance(prefix, str) else 0
-    known = base.ids.keys()
-    if not skip and known >= set(map("".join, merges)) and known >= set(chain.from_iterable(merges)):
-        return
-    for index, (left, right) in enumerate(merges):
-        lost = next((part for part in (left, right, left + right[skip:]) if part not in known), None)
+    for index, merge in enumerate(stated):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(part, str) for part in parts)):
+            return Fact(f"the merge {json_value(merge)} is not a pair", at.child(index))
+        left, right = parts
+        lost = next((part for part in (left, right, left + right[skip:]) if part not in base.ids), None)
         if lost is not None:
-            words = (
-                f"the merge of {shown(left)} and {shown(right)} needs {shown(lost)}, "
-                "which the vocabulary lacks"
-            )
-            yield Fact(words, at.child("merges", index))
-            return
+            needs = f"the merge of {shown(left)} and {shown(right)} needs {shown(lost)}"
+            return Fact(f"{needs}, which the vocabulary lacks", at.child(index))
+    return None
 
 
 def _emissions(pipeline: Pipeline) -> Iterator[Emission]:

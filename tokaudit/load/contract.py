@@ -1,0 +1,172 @@
+"""Puts the contract together: configurations, weights, and what the tokenizer says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tokaudit.contract import (
+    Checkpoint,
+    Contract,
+    Document,
+    Embeddings,
+    IdField,
+    Missing,
+    Options,
+    Table,
+    TableComparison,
+)
+from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.families import id_defaults, resolve
+from tokaudit.findings import Location
+from tokaudit.formats import config, special_tokens
+from tokaudit.formats.checkpoint import read_checkpoint
+from tokaudit.formats.compare import compare_tables
+from tokaudit.load.reader import Reader
+from tokaudit.load.tokenizer import read_tokenizer
+from tokaudit.sources import Source
+from tokaudit.tokenizing import TokenizerProcess
+
+SIGNS_OF_A_MODEL = (
+    "config.json, a tokenizer (tokenizer.json, vocab.json, vocab.txt, tokenizer.model) or *.safetensors"
+)
+
+
+def read_contract(
+    model_source: Source,
+    tokenizer_source: Source,
+    process: TokenizerProcess | Unreadable | None,
+    options: Options | None = None,
+) -> Contract:
+    """Read both sources. ``process`` is loading tokenizer.json already, or why it is not."""
+    options = options or Options()
+    model = Reader(model_source)
+    tokens = model if tokenizer_source is model_source else Reader(tokenizer_source)
+    model_config = model.document("config.json")
+    generation_config = model.document("generation_config.json")
+    if isinstance(model_config, Document):
+        model.unreadable += config.malformed_fields(model_config)
+    tokenizer_config = tokens.document("tokenizer_config.json")
+    special, stale = special_tokens.special_tokens(
+        tokenizer_config, tokens.document("special_tokens_map.json")
+    )
+    checkpoint = _checkpoint(model, model_config, options)
+    embeddings = resolve(model_config, checkpoint)
+    config_beside = model_config if tokens is model else tokens.document("config.json")
+    vocabulary, templates, problem = read_tokenizer(
+        tokens, _running(tokens, process), tokenizer_config, config_beside, special
+    )
+    nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint))
+    if nothing and not model.unreadable and options.read_weights:
+        hint = f"looked for {SIGNS_OF_A_MODEL}"
+        raise Unreadable("no-model", "", f"no model in {model.source.name}", hint=hint)
+    if isinstance(checkpoint, Checkpoint):
+        model.duplicates += checkpoint.duplicate_keys
+    readers = (model,) if tokens is model else (model, tokens)
+    return Contract(
+        name=model.source.name,
+        files=model.names,
+        config_or=model_config,
+        generation_config_or=generation_config,
+        tokenizer_config_or=tokenizer_config,
+        vocabulary_or=vocabulary,
+        checkpoint_or=checkpoint,
+        embeddings_or=embeddings,
+        special_tokens=special,
+        stale_special_tokens=stale,
+        id_fields=tuple(_id_fields(model_config, generation_config)),
+        templates=templates,
+        duplicate_keys=tuple(key for reader in readers for key in reader.duplicates),
+        unreadable=tuple(error for reader in readers for error in reader.unreadable),
+        tokenizer_error=problem,
+        comparisons_or=_comparisons(model.source, embeddings, checkpoint),
+        pools=_pools(model),
+        outside=tuple(file for reader in readers for file in reader.outside),
+        options=options,
+    )
+
+
+def _running(tokens: Reader, process: TokenizerProcess | Unreadable | None) -> TokenizerProcess | Missing:
+    if isinstance(process, TokenizerProcess):
+        return process
+    if process is None:
+        return Missing("there is no tokenizer.json")
+    if process.code == "no-process":  # what ails the file itself is said when it is read
+        tokens.unreadable.append(process)
+    return Missing(f"tokenizer.json could not be loaded: {process.message}")
+
+
+def _checkpoint(model: Reader, model_config: Document | Missing, options: Options) -> Checkpoint | Missing:
+    if not options.read_weights:
+        return Missing("--no-weights was given")
+    preferred = model_config.data.get("transformers_weights") if isinstance(model_config, Document) else None
+    return model.attempt(
+        "the weights",
+        lambda: read_checkpoint(model.source, preferred if isinstance(preferred, str) else None),
+    )
+
+
+def _id_fields(model_config: Document | Missing, generation_config: Document | Missing) -> Iterator[IdField]:
+    stated: list[IdField] = []
+    if isinstance(model_config, Document):
+        stated = list(config.id_fields(model_config, generation=False))
+        yield from stated
+    if isinstance(generation_config, Document):
+        yield from config.id_fields(generation_config, generation=True)
+    if isinstance(model_config, Document):
+        for default in id_defaults(model_config):
+            *section, name = default.path.split(".")
+            at = model_config.at.child(*section, name)
+            if not any(field.at == at for field in stated):
+                yield config.default_field(
+                    name, ".".join(section), default.ids, at, pads=default.padding_index
+                )
+
+
+def _comparisons(
+    source: Source, embeddings: Embeddings, checkpoint: Checkpoint | Missing
+) -> Mapping[tuple[str, str], TableComparison | Missing] | Missing:
+    """Compare the stored tables that some loader makes one, or that look like copies."""
+    if isinstance(checkpoint, Missing):
+        return checkpoint
+    found: dict[tuple[str, str], TableComparison | Missing] = {}
+    for left, right, thorough in _pairs(embeddings):
+        key = left.name, right.name
+        try:
+            found[key] = compare_tables(source, left.tensor, right.tensor, stop_early=not thorough)
+        except FactMissing as missing:
+            found[key] = Missing(missing.reason)
+        except Unreadable as error:
+            found[key] = Missing(f"{error.file} could not be read: {error.message}")
+    return found
+
+
+def _pairs(embeddings: Embeddings) -> Iterator[tuple[Table, Table, bool]]:
+    """(left, right, whether every difference counts): untied tables only need their first difference."""
+    tied = isinstance(embeddings.tie_or, Missing) or any(r.tied for r in embeddings.tie_or.readings)
+    if isinstance(embeddings.tie_partner_or, Table) and isinstance(embeddings.output_or, Table):
+        yield embeddings.tie_partner_or, embeddings.output_or, tied
+    if isinstance(embeddings.input_or, Table):
+        for table in embeddings.secondary:
+            if table.copy:
+                yield embeddings.input_or, table, True
+
+
+def _pools(model: Reader) -> Location | None:
+    """What shows that a checkpoint embeds or pools text and is not asked to generate."""
+    if "modules.json" in model.names:
+        return Location("modules.json")
+    for name in sorted(model.names):
+        if re.fullmatch(r"\d+_Pooling/.+", name):
+            return Location(name)
+    card = model.data("README.md") if "README.md" in model.names else b""
+    if isinstance(card, bytes):
+        front = re.match(rb"---\s*\n(.*?)\n---", card, re.DOTALL)
+        if front and re.search(
+            rb"^(library_name: *sentence-transformers|pipeline_tag: *(sentence-similarity|feature-extraction|"
+            rb"text-ranking|text-classification))\s*$",
+            front[1],
+            re.MULTILINE,
+        ):
+            return Location("README.md")
+    return None
