@@ -80,8 +80,9 @@ def _named(document: Document) -> Iterator[SpecialToken]:
 
 def _special(role: Role | None, name: str, value: object, at: Location) -> SpecialToken:
     if isinstance(value, dict):
-        at = at.child("content")
-        value = value.get("content")
+        if "content" not in value:
+            return SpecialToken(role, name, "", at, malformed="an object without content")
+        at, value = at.child("content"), value["content"]
     if isinstance(value, str):
         return SpecialToken(role, name, value, at, malformed="" if value else "empty")
     return SpecialToken(role, name, "", at, malformed=f"{json_kind(value)} and not a text")
