@@ -32,8 +32,8 @@ class GenerationConfigIncomplete(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         generation = contract.generation_config
-        if not contract.generates:
-            raise FactMissing("the model does not generate text")
+        if not contract.generates or contract.speaks_another_vocabulary:
+            raise FactMissing("the model does not generate the tokenizer's text")
         if any(field.ids or field.malformed for field in contract.fields(Role.EOS, generation=True)):
             return
         stated = [
