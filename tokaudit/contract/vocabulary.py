@@ -345,18 +345,22 @@ class Vocabulary:
     @cached_property
     def required_rows(self) -> Fact[int]:
         """Largest declared id + 1 over every counting witness, at the token that has it."""
-        best: tuple[int, TokenTable, str] | None = None
+        best: Token | None = None
         for table in self.tables:
-            for content, id in table.pairs():
-                if best is None or id > best[0]:
-                    best = id, table, content
+            ids = [entry.id for entry in table.entries] or table.ids.values()
+            largest = max(ids, default=-1)
+            if largest >= 0 and (best is None or largest > best.id):
+                content = next(content for content, id in table.pairs() if id == largest)
+                best = Token(largest, content, table.location(content))
         if best is None:
             raise FactMissing("the tokenizer states no token")
-        return Fact(best[0] + 1, best[1].location(best[2]))
+        return Fact(best.id + 1, best.at)
 
     @cached_property
     def holes(self) -> tuple[int, ...]:
         """Ids below the required rows that no token has; at most 10,000 are listed."""
+        if self.hole_count <= 0:
+            return ()
         found: list[int] = []
         expected = 0
         for id in sorted(self.by_id):

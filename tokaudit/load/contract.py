@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tokaudit.contract import (
     Checkpoint,
@@ -54,7 +55,7 @@ def read_contract(
     embeddings = resolve(model_config, checkpoint)
     config_beside = model_config if tokens is model else tokens.document("config.json")
     vocabulary, templates, problem = read_tokenizer(
-        tokens, _running(tokens, process), tokenizer_config, config_beside, special
+        tokens, _running(tokens, process), tokenizer_config, config_beside, special, options
     )
     nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint))
     if nothing and not model.unreadable and options.read_weights:
@@ -63,7 +64,7 @@ def read_contract(
     if isinstance(checkpoint, Checkpoint):
         model.duplicates += checkpoint.duplicate_keys
     readers = (model,) if tokens is model else (model, tokens)
-    return Contract(
+    contract = Contract(
         name=model.source.name,
         files=model.names,
         config_or=model_config,
@@ -84,6 +85,14 @@ def read_contract(
         outside=tuple(file for reader in readers for file in reader.outside),
         options=options,
     )
+    return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
+
+
+def _with_snapshot(contract: Contract, source: Source) -> Contract:
+    """The contract with its fingerprints, for a lock or to compare with one."""
+    from tokaudit.locks.make import snapshot
+
+    return replace(contract, snapshot_or=snapshot(contract, source))
 
 
 def _running(tokens: Reader, process: TokenizerProcess | Unreadable | None) -> TokenizerProcess | Missing:

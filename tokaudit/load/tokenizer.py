@@ -14,6 +14,7 @@ from tokaudit.contract import (
     Loaded,
     MergesFile,
     Missing,
+    Options,
     SpecialToken,
     TokenTable,
     Vocabulary,
@@ -40,6 +41,7 @@ def read_tokenizer(
     tokenizer_config: Document | Missing,
     config_beside: Document | Missing,
     special: tuple[SpecialToken, ...],
+    options: Options,
 ) -> tuple[Vocabulary | Missing, tuple[ChatTemplate, ...], Fact[str] | None]:
     """The vocabulary, the chat templates, and why tokenizer.json does not parse or load."""
     file, problem = _tokenizer_file(tokens)
@@ -86,6 +88,10 @@ def read_tokenizer(
         if isinstance(loaded, Loaded) and isinstance(process, TokenizerProcess):
             rebuilt = answer(lambda: compare_rebuilt(process, vocabulary, tokenizer_config, special))
             loaded = replace(loaded, rebuilt=rebuilt)
+    if isinstance(loaded, Loaded) and isinstance(process, TokenizerProcess):
+        texts = _probe_texts(vocabulary, special, options)
+        if texts:
+            loaded = replace(loaded, probes=answer(lambda: _probed(process, texts)))
     return replace(vocabulary, loaded_or=loaded), templates, problem
 
 
@@ -195,6 +201,24 @@ def _templates(
             stated = chat_templates.stated_templates(document)
             sources += [source for source in stated if source[0] not in taken]
     return chat_template.read_all(sources, known)
+
+
+def _probe_texts(
+    vocabulary: Vocabulary, special: tuple[SpecialToken, ...], options: Options
+) -> tuple[str, ...]:
+    """The texts of the lock that the files are compared with, or those of one that is to be made."""
+    if options.lock is not None:
+        return tuple(probe.text for probe in options.lock.probes or ())
+    if not options.snapshot:
+        return ()
+    from tokaudit.locks.probes import probe_texts
+
+    return probe_texts(vocabulary, special)
+
+
+def _probed(process: TokenizerProcess, texts: tuple[str, ...]) -> dict[str, tuple[int, ...] | None]:
+    found = process.encode_with_special(texts)
+    return {text: found.get(text) for text in texts}
 
 
 def _loaded(process: TokenizerProcess | Missing, asked: list[str]) -> Loaded | Missing | Fact[str]:

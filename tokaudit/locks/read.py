@@ -1,0 +1,234 @@
+"""Reading a lock: strictly, as it may come from anywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from tokaudit.contract import ListDigest, Lock, LockedRole, LockedTable, LockedToken, Probe
+from tokaudit.errors import Unreadable
+from tokaudit.findings import Location
+from tokaudit.formats import limits
+from tokaudit.formats.strict_json import parse_object
+from tokaudit.locks.digests import BLOCK_DIGITS, LARGEST_ID, canonical_digest
+from tokaudit.locks.normal import PARTS
+from tokaudit.locks.write import LAYERS, LISTS, VERSION
+from tokaudit.sources import LocalDirectory
+from tokaudit.text import json_kind, json_value
+
+T = TypeVar("T")
+Layers = Mapping[str, object]
+
+_FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_BLOCK_DIGEST = re.compile(rf"[0-9a-f]{{{BLOCK_DIGITS}}}")
+_POSITION = re.compile("[0-9]{1,10}")
+REMEDY = "make the lock again with `tokaudit lock`"
+
+
+def read(path: str | os.PathLike[str]) -> Lock:
+    """Read a lock's file.
+
+    Raises Unreadable: "lock-version", "lock-malformed", "lock-edited", and as a model's JSON files do.
+    """
+    name = os.fspath(path)
+    folder, file = os.path.split(os.path.realpath(name))
+    try:
+        with LocalDirectory.at(folder).open(file) as opened:
+            return parse(opened.read_all(limits.LOCK_BYTES), name)
+    except Unreadable as error:
+        if error.file == name:
+            raise
+        words = f"there is no such file: {name}" if error.code.startswith("no-such") else error.message
+        raise Unreadable(error.code, name, words, hint=error.hint) from None
+
+
+def parse(data: bytes, name: str) -> Lock:
+    """The lock that the bytes of a file hold; ``name`` stands in errors. Raises as ``read`` does."""
+    document = parse_object(data, name)
+    reader = _Reader(name)
+    for duplicate in document.duplicates:
+        raise reader.malformed(duplicate.at, "each key once", "it twice")
+    version = document.value.get("lockVersion")
+    if version != VERSION:
+        raise reader.version(version)
+    top = reader.members(document.value, Location(name), ("lockVersion", "layers", "digests"))
+    at = Location(name)
+    layers = reader.fields(top.get("layers"), at.child("layers"))
+    digests = reader.fields(top.get("digests"), at.child("digests"))
+    reader.verify(layers, digests)
+    return reader.lock(reader.members(layers, at.child("layers"), LAYERS), digests)
+
+
+class _Reader:
+    """Turns JSON values into the layers, and notes the keys that it does not know."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.at = Location(name, "/layers")
+        self.ignored: list[str] = []
+
+    def lock(self, layers: Layers, digests: Layers) -> Lock:
+        def layer(name: str, read: Callable[[object, Location], T]) -> T | None:
+            return read(layers[name], self.at.child(name)) if name in layers else None
+
+        def listed(name: str) -> ListDigest | None:
+            return layer(name, lambda value, at: self.list_digest(value, at, digests[name]))
+
+        return Lock(
+            name=self.name,
+            mapping=listed("mapping"),
+            added_tokens=layer("added_tokens", lambda value, at: self.each(value, at, self.token)),
+            merges=listed("merges"),
+            scores=listed("scores"),
+            parts={part: layers[part] for part in PARTS if part in layers} or None,
+            rebuilt_by=layer("rebuilt_by", self.text),
+            templates=layer("templates", lambda value, at: self.values(value, at, self.digest)),
+            roles=layer("roles", lambda value, at: self.values(value, at, self.role)),
+            ids=layer("ids", lambda value, at: self.values(value, at, self.ids)),
+            generation_ids=layer("generation_ids", lambda value, at: self.values(value, at, self.ids)),
+            expected_rows=layer("expected_rows", self.number),
+            tables=layer("tables", lambda value, at: self.each(value, at, self.table)),
+            tied=layer("tied", self.boolean),
+            contents=layer("contents", lambda value, at: self.values(value, at, self.digest)),
+            probes=layer("probes", lambda value, at: self.each(value, at, self.probe)),
+            ignored=tuple(self.ignored),
+        )
+
+    def verify(self, layers: Layers, digests: Layers) -> None:
+        """Whether each layer still has the digest that was written with it."""
+        for name in layers:
+            at = Location(self.name).child("digests", name)
+            stated = self.digest(digests.get(name), at)
+            if name not in LISTS and name in LAYERS and self.canonical(layers[name], name) != stated:
+                raise Unreadable(
+                    "lock-edited",
+                    self.name,
+                    f"the layer {name} was edited: its digest is not the one at {at.pointer}",
+                    hint=f"{REMEDY}, never by hand",
+                )
+
+    def canonical(self, value: object, name: str) -> str:
+        try:
+            return canonical_digest(value)
+        except ValueError as error:
+            raise self.malformed(self.at.child(name), "canonical JSON", str(error)) from None
+
+    def version(self, found: object) -> Unreadable:
+        if type(found) is int and found > VERSION:
+            return Unreadable(
+                "lock-version",
+                self.name,
+                f"lockVersion is {found}: written by a newer tokaudit",
+                hint=f"this one reads version {VERSION}; update tokaudit, or make the lock again",
+            )
+        return self.malformed(Location(self.name, "/lockVersion"), str(VERSION), json_value(found))
+
+    def malformed(self, at: Location, expected: str, found: str) -> Unreadable:
+        message = f"{at.pointer or 'top level'}: expected {expected}, found {found}"
+        return Unreadable(
+            "lock-malformed", self.name, message, hint="make the lock again with `tokaudit lock`"
+        )
+
+    def members(self, value: Layers, at: Location, known: tuple[str, ...]) -> Layers:
+        """The members that this version knows."""
+        self.ignored += [at.child(key).pointer for key in value if key not in known]
+        return {key: member for key, member in value.items() if key in known}
+
+    def fields(self, value: object, at: Location) -> Layers:
+        if not isinstance(value, dict):
+            raise self.malformed(at, "an object", json_kind(value))
+        return value
+
+    def items(self, value: object, at: Location) -> list[object]:
+        if not isinstance(value, list):
+            raise self.malformed(at, "a list", json_kind(value))
+        return value
+
+    def text(self, value: object, at: Location) -> str:
+        if not isinstance(value, str):
+            raise self.malformed(at, "a text", json_kind(value))
+        return value
+
+    def boolean(self, value: object, at: Location) -> bool:
+        if not isinstance(value, bool):
+            raise self.malformed(at, "true or false", json_kind(value))
+        return value
+
+    def number(self, value: object, at: Location) -> int:
+        """A whole number, and not negative."""
+        if type(value) is not int or value < 0:
+            raise self.malformed(at, "a whole number", json_value(value))
+        return value
+
+    def id(self, value: object, at: Location) -> int:
+        """An integer in the place of a token id, which in a broken model may be -1, too."""
+        if type(value) is not int or abs(value) > LARGEST_ID:
+            raise self.malformed(at, "a token id", json_value(value))
+        return value
+
+    def digest(self, value: object, at: Location, form: re.Pattern[str] = _DIGEST) -> str:
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise self.malformed(at, "a digest", json_value(value))
+        return value
+
+    def each(self, value: object, at: Location, read: Callable[[object, Location], T]) -> tuple[T, ...]:
+        return tuple(read(member, at.child(i)) for i, member in enumerate(self.items(value, at)))
+
+    def values(self, value: object, at: Location, read: Callable[[object, Location], T]) -> dict[str, T]:
+        return {key: read(member, at.child(key)) for key, member in self.fields(value, at).items()}
+
+    def ids(self, value: object, at: Location) -> tuple[int, ...]:
+        return self.each(value, at, self.id)
+
+    def list_digest(self, value: object, at: Location, digest: object) -> ListDigest:
+        held = self.members(self.fields(value, at), at, ("blocks", "count", "end"))
+        blocks = self.fields(held.get("blocks"), at.child("blocks"))
+        for begin in blocks:
+            if not _POSITION.fullmatch(begin):
+                raise self.malformed(at.child("blocks"), "the beginnings of blocks", json_value(begin))
+        return ListDigest(
+            digest=str(digest),
+            count=self.number(held.get("count"), at.child("count")),
+            end=self.number(held.get("end"), at.child("end")),
+            blocks={
+                int(begin): self.digest(block, at.child("blocks", begin), _BLOCK_DIGEST)
+                for begin, block in blocks.items()
+            },
+        )
+
+    def token(self, value: object, at: Location) -> LockedToken:
+        held = self.members(self.fields(value, at), at, ("content", "id", *_FLAGS))
+        flags = {flag: self.boolean(held[flag], at.child(flag)) for flag in _FLAGS if flag in held}
+        return LockedToken(
+            self.id(held.get("id"), at.child("id")),
+            self.text(held.get("content"), at.child("content")),
+            **flags,
+        )
+
+    def role(self, value: object, at: Location) -> LockedRole:
+        held = self.members(self.fields(value, at), at, ("content", "id"))
+        id = held.get("id")
+        return LockedRole(
+            self.text(held.get("content"), at.child("content")),
+            None if id is None else self.id(id, at.child("id")),
+        )
+
+    def table(self, value: object, at: Location) -> LockedTable:
+        held = self.members(self.fields(value, at), at, ("kind", "name", "rows", "hidden", "dtype"))
+
+        def axis(name: str) -> int | None:
+            return None if held.get(name) is None else self.number(held[name], at.child(name))
+
+        kind, name, dtype = (self.text(held.get(key), at.child(key)) for key in ("kind", "name", "dtype"))
+        return LockedTable(kind, name, axis("rows"), axis("hidden"), dtype)
+
+    def probe(self, value: object, at: Location) -> Probe:
+        held = self.members(self.fields(value, at), at, ("text", "ids"))
+        ids = held.get("ids")
+        return Probe(
+            self.text(held.get("text"), at.child("text")),
+            None if ids is None else self.ids(ids, at.child("ids")),
+        )
