@@ -51,7 +51,9 @@ def _annotations(reports: Sequence[Report], view: View) -> Iterator[_Annotation]
     for report in reports:
         for part in report.unreadable:
             place = _place(report, Location(part.file), view)
-            yield _Annotation(Severity.ERROR, part.code, (part.message, part.hint), *place)
+            yield _Annotation(
+                Severity.ERROR, part.code, (part.message, part.hint and f"Fix: {part.hint}"), *place
+            )
     for severity in sorted(Severity, reverse=True):
         for report in reports:
             yield from _of_level(report, severity, view)

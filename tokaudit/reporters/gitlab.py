@@ -42,7 +42,7 @@ def _entries(report: Report, view: View) -> Iterator[Json]:
 
 
 def _text(message: str, fix: str, view: View) -> str:
-    return plain_text(message, view) + (f" Fix: {plain_text(fix, view)}" if fix else "")
+    return plain_text(message, view) + (f". Fix: {plain_text(fix, view)}" if fix else "")
 
 
 def _place(target: str, at: Location, view: View) -> Json:

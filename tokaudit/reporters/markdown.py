@@ -2,8 +2,8 @@
 
 Texts are inert twice: nothing in them acts on a log, and nothing in them is markup. Every character that
 Markdown or HTML knows is an entity, which no dialect takes for structure, and what sites make links of in
-plain text (addresses, mentions, numbers of issues) is broken by an escape. What stands in quotes, token texts
-above all, is set as code.
+plain text (addresses, mentions, numbers of issues) is broken by an escape. What stands in quotes or in
+backticks, token texts and commands, is set as code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Verdict
 from tokaudit.reporters import View
 from tokaudit.reporters._texts import plain_text, shortened
-from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, tally, totals
+from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, outcome, totals
 from tokaudit.text import counted
 
 # A check mark, a cross and a question mark, in ASCII.
@@ -25,7 +25,7 @@ _VERDICTS = {
     Verdict.FINDINGS: "&#10060; fail",
     Verdict.NO_VERDICT: "&#10068; no verdict",
 }
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]+`')
 # An underscore within a word is no markup.
 _MARKUP = re.compile(r"[^\w\s.,;:?!%()/+=^'\"-]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", re.ASCII)
 # https://, www.; mentions, labels, issues, merge requests, milestones; emoji
@@ -74,7 +74,7 @@ def _overview(reports: Sequence[Report], view: View) -> str:
         (
             _code(report.target, view),
             _VERDICTS[report.verdict(view.fail_on)],
-            _text(tally(report.findings) or "no findings", view),
+            _text(outcome(report), view),
         )
         for report in reports
     ]
@@ -131,12 +131,12 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _text(text: str, view: View) -> str:
-    """A sentence: what stands in quotes is set as code, the rest as text."""
+    """A sentence: what stands in quotes or backticks is set as code, the rest as text."""
     text = plain_text(text, view)
     parts: list[str] = []
     at = 0
     for quoted in _QUOTED.finditer(text):
-        parts += [_prose(text[at : quoted.start()]), _as_code(quoted[0])]
+        parts += [_prose(text[at : quoted.start()]), _as_code(quoted[0].strip("`"))]
         at = quoted.end()
     return "".join([*parts, _prose(text[at:])])
 

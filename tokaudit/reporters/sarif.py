@@ -20,7 +20,7 @@ from tokaudit.findings import Claim, Finding, Location
 from tokaudit.report import Report, Skipped
 from tokaudit.reporters import View
 from tokaudit.reporters._identity import UNREADABLE, of_findings, of_unreadable
-from tokaudit.reporters._texts import plain_text
+from tokaudit.reporters._texts import LONGEST, plain_text
 from tokaudit.reporters.json import Json, dump, fingerprint
 from tokaudit.rule import Rule, all_rules
 
@@ -173,6 +173,7 @@ def _location(target: str, at: Location, view: View) -> Json:
 
 def _uri(path: str) -> str:
     """A relative reference of RFC 3986. A byte of a name that is no UTF-8 is that byte; so is a surrogate."""
+    path = path[:LONGEST]
     try:
         raw = path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -210,10 +210,15 @@ def _verdict(page: Page, report: Report) -> None:
 
 def totals(report: Report) -> str:
     """``2 errors, 1 note (7 checked, 3 skipped, 1 suppressed)``."""
-    said = tally(report.findings) or "no findings"
-    if report.unreadable:
-        said = f"{counted(len(report.unreadable), 'part')} unreadable, {said}"
     counts = (
         f"{len(report.checked)} checked, {len(report.skipped)} skipped, {len(report.suppressed)} suppressed"
     )
-    return f"{said} ({counts})"
+    return f"{outcome(report)} ({counts})"
+
+
+def outcome(report: Report) -> str:
+    """``1 part unreadable, 2 errors``."""
+    said = tally(report.findings) or "no findings"
+    if not report.unreadable:
+        return said
+    return f"{counted(len(report.unreadable), 'part')} unreadable, {said}"
