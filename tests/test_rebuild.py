@@ -11,9 +11,10 @@ import pytest
 from models import base, build, changed
 
 import tokaudit.load
-from tokaudit.contract import AddedToken, Treatment
+from tokaudit.contract import AddedToken, Rebuilt, Treatment, Witness
 from tokaudit.families.tokenizer_classes import class_defaults, loaded_class
 from tokaudit.findings import Location
+from tokaudit.tokenizing.probes import PLAIN, UNUSUAL
 from tokaudit.tokenizing.rebuild import RECIPES, added_again, differences, rebuilt
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
@@ -249,3 +250,41 @@ def test_added_tokens_go_by_declared_id_and_special_ones_follow() -> None:
     assert [token.content for token in again] == ["<c>", "<b>", "<pad>"]
     assert again[-1].special
     assert not again[-1].normalized
+
+
+REAL = (
+    "clip-vit",
+    "focus-de-xlmr-unigram-30k",
+    "granite-3.1-1b",
+    "minimind",
+    "olmo-test-model",
+    "phi-2",
+    "roberta-base",
+    "stories260K-hf",
+    "t5-small",
+    "torchtitan-test-tokenizer",
+    "whisper-tiny",
+)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", REAL)
+def test_released_tokenizers_load_in_transformers_as_tokaudit_says(real: Path, name: str) -> None:
+    vocabulary = tokaudit.load.load(real / name).vocabulary
+    theirs = transformers.AutoTokenizer.from_pretrained(real / name).backend_tokenizer
+    theirs.no_truncation()
+    theirs.no_padding()
+    library = Tokenizer.from_file(str(real / name / "tokenizer.json"))
+    library.no_truncation()
+    library.no_padding()
+    changed = {
+        text
+        for text in (*PLAIN, *UNUSUAL, *vocabulary.table(Witness.ADDED).ids)
+        if theirs.encode(text, add_special_tokens=False).ids
+        != library.encode(text, add_special_tokens=False).ids
+    }
+    made = vocabulary.loaded.rebuilt
+    told = set()
+    if isinstance(made, Rebuilt):
+        told = {text for text, ids in made.saved.items() if made.rebuilt.get(text) != ids}
+    assert told == changed

@@ -52,16 +52,31 @@ class DuplicateTokenId(Rule):
 
 def _shared(file: TokenFile) -> dict[int, list[str]]:
     """Ids with several texts, and the texts; a text counts in the first table that has it."""
-    pairs: list[tuple[str, int]] = []
+    repeated: set[int] = set()
+    seen: set[int] = set()
     for number, table in enumerate(file.tables):
-        earlier = file.tables[:number]
-        pairs += [pair for pair in table.pairs() if not any(pair[0] in other.ids for other in earlier)]
-    repeated = {id for id, times in Counter(id for _, id in pairs).items() if times > 1}
+        ids = [id for _, id in _own_pairs(file, number)] if number else list(table.ids.values())
+        distinct = set(ids)
+        repeated |= distinct & seen
+        if len(distinct) < len(ids):
+            repeated |= {id for id, times in Counter(ids).items() if times > 1}
+        seen |= distinct
+    if not repeated:
+        return {}
     texts: dict[int, list[str]] = {id: [] for id in sorted(repeated)}
-    for content, id in pairs:
-        if id in repeated and content not in texts[id]:
-            texts[id].append(content)
+    for number in range(len(file.tables)):
+        for content, id in _own_pairs(file, number):
+            if id in repeated and content not in texts[id]:
+                texts[id].append(content)
     return {id: found for id, found in texts.items() if len(found) > 1}
+
+
+def _own_pairs(file: TokenFile, number: int) -> Iterator[tuple[str, int]]:
+    """The pairs of a table without the texts that an earlier one of the file has."""
+    earlier = file.tables[:number]
+    for content, id in file.tables[number].pairs():
+        if not any(content in table.ids for table in earlier):
+            yield content, id
 
 
 def _claim(file: TokenFile, text: str, id: int) -> Claim:
