@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 from tokaudit.contract import ChatTemplate, Contract, Document, Role, Token
+from tokaudit.formats.chat_template import CONTROL
+
+LINE_BREAKS = frozenset({"\n", "\u010a", "<0x0A>"})  # as text, in GPT-2's byte alphabet, as a byte token
 
 _STATIC = frozenset({"model2vec", "static"})
 _TEXT_TOWER = re.compile(r"TextModel(WithProjection)?$|CLIP|^(Siglip|GroupViT|OwlViT|Owlv2)")
@@ -38,13 +41,17 @@ def is_static(contract: Contract) -> bool:
 
 
 def turn_ends(contract: Contract, template: ChatTemplate) -> list[Token]:
-    """The tokens that can end an assistant's turn, as far as the vocabulary has them."""
+    """The tokens that can end an assistant's turn, as far as the vocabulary has them.
+
+    An added token that is neither special nor looks like a control token is text that follows the answer.
+    """
     vocabulary = contract.vocabulary
+    special = {token.content for token in vocabulary.added if token.special}
     roles = {f"{role.value}_token": token for role, token in contract.roles.items()}
     found: list[Token] = []
     for text in template.turn_ends:
         if text in roles:
             found.append(roles[text])
-        elif text in vocabulary.by_content:
+        elif text in vocabulary.by_content and (text in special or CONTROL.fullmatch(text)):
             found.append(vocabulary.token(text))
     return found

@@ -7,10 +7,8 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.special._ids import path, states, told
-from tokaudit.rules.special._kind import is_text_tower
+from tokaudit.rules.special._kind import LINE_BREAKS, is_text_tower
 from tokaudit.text import named
-
-_LINE_BREAKS = frozenset({"\n", "\u010a", "<0x0A>"})  # as text, in GPT-2's byte alphabet, as a byte token
 
 
 class EosDisagree(Rule):
@@ -91,5 +89,5 @@ class EosDisagree(Rule):
 def _severity(contract: Contract, stops: list[int]) -> Severity:
     if not contract.generates or is_text_tower(contract):
         return Severity.NOTE
-    breaks_lines = any(contract.vocabulary.text(id) in _LINE_BREAKS for id in stops)
+    breaks_lines = any(contract.vocabulary.text(id) in LINE_BREAKS for id in stops)
     return Severity.WARNING if breaks_lines else Severity.ERROR

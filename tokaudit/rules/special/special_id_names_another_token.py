@@ -8,7 +8,7 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.special._ids import alike, forces, id_fields, path, places, states
-from tokaudit.rules.special._kind import is_text_tower
+from tokaudit.rules.special._kind import LINE_BREAKS, is_text_tower
 from tokaudit.text import listed, named, shown
 
 MOST_IDS = 100  # of one field; real ones hold ten
@@ -105,9 +105,10 @@ def _contradiction(field: IdField, text: str) -> str:
 
 
 def _words(text: str) -> set[str]:
-    """The words of a name or a token: letters, split at marks and at inner capitals."""
+    """The words of a name or a token: letters, split at marks and at inner capitals; ``</img>`` ends."""
     spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", text)
-    return {word.lower() for word in re.findall(r"[A-Za-z]+", spaced)}
+    words = {word.lower() for word in re.findall(r"[A-Za-z]+", spaced)}
+    return words | {"end"} if text.startswith("</") else words
 
 
 def _groups(words: set[str], groups: dict[str, tuple[str, ...]]) -> set[str]:
@@ -128,7 +129,7 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
         return ""
     if given:
         return f"the tokenizer's {given[0].value} token" if field.role in roles else ""
-    if _is_ordinary(contract, id, text):
+    if _is_ordinary(contract, text):
         return "an ordinary piece of text"
     return ""
 
@@ -140,7 +141,10 @@ def _stops_anyway(contract: Contract, id: int) -> bool:
     return id in stops and eos is not None and eos.id in stops
 
 
-def _is_ordinary(contract: Contract, id: int, text: str) -> bool:
-    """A token of the base vocabulary that no file adds, without the brackets of a control token."""
-    added = {token.content for token in contract.vocabulary.added}
-    return text not in added and not _CONTROL.match(text)
+def _is_ordinary(contract: Contract, text: str) -> bool:
+    """A token of the base vocabulary that no file adds, without the brackets of a control token.
+
+    A line break is a deliberate end in captioning models.
+    """
+    added = any(token.content == text for token in contract.vocabulary.added)
+    return not (added or text in LINE_BREAKS or _CONTROL.match(text))
