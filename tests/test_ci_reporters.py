@@ -681,6 +681,7 @@ def test_a_summary_fits_its_room_and_says_what_it_left_out() -> None:
         assert text.endswith("The report is longer than a summary may be: the rest is in the log.\n")
         assert whole.startswith(text.rpartition("The report is longer")[0].rstrip("\n"))
     assert markdown.summary(reports, View(), 10_000_000) == whole
+    assert markdown.summary(reports, View(), 50) == ""
 
 
 # All of them

@@ -25,6 +25,7 @@ _VERDICTS = {
     Verdict.FINDINGS: "&#10060; fail",
     Verdict.NO_VERDICT: "&#10068; no verdict",
 }
+_CUT = "The report is longer than a summary may be: the rest is in the log.\n"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]+`')
 # An underscore within a word is no markup.
 _MARKUP = re.compile(r"[^\w\s.,;:?!%()/+=^'\"-]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", re.ASCII)
@@ -41,12 +42,11 @@ def render(reports: Sequence[Report], view: View) -> str:
 def summary(reports: Sequence[Report], view: View, most_bytes: int) -> str:
     """The same in at most so many bytes of UTF-8: what does not fit is left out from the end."""
     kept: list[str] = []
-    room = most_bytes - 200
+    room = most_bytes - len(_CUT)
     for block in _blocks(reports, view):
         room -= len(block.encode()) + 1
         if room < 0:
-            kept.append("The report is longer than a summary may be: the rest is in the log.\n")
-            break
+            return "\n".join([*kept, _CUT]) if len(_CUT) <= most_bytes else ""
         kept.append(block)
     return "\n".join(kept)
 
