@@ -167,6 +167,16 @@ def test_the_ids_of_a_class_with_an_unknown_layout_are_not_guessed() -> None:
         sentencepiece(model(PIECES), "sentencepiece.bpe.model", "NllbTokenizer")
 
 
+def test_pegasus_with_settings_of_its_own_is_not_guessed() -> None:
+    with pytest.raises(FactMissing, match="PegasusTokenizer"):
+        sentencepiece(model(PIECES), "spiece.model", "PegasusTokenizer", {"offset": 0})
+
+
+def test_a_class_that_comes_with_the_model_is_not_guessed() -> None:
+    with pytest.raises(FactMissing, match="NewTokenizer"):
+        sentencepiece(model(PIECES), "tokenizer.model", "NewTokenizer", {"auto_map": {}})
+
+
 def test_a_tokenizer_model_of_an_unknown_class_has_plain_ids() -> None:
     assert sentencepiece(model(PIECES), "tokenizer.model", "NewTokenizer").ids["b"] == 4
 

@@ -75,6 +75,8 @@ _LAYOUTS: Mapping[str, _Layout] = {
         ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, 103))), 2
     ),
 }
+# Pegasus puts other tokens before the pieces where a setting is another one.
+_PEGASUS_SETTINGS = {"offset": 103, "mask_token": "<mask_2>", "mask_token_sent": "<mask_1>"}
 # These append sentinels, the last one first: <extra_id_0> has the largest id.
 _WITH_SENTINELS = frozenset({"T5Tokenizer", "MT5Tokenizer", "UdopTokenizer"})
 _DEFAULT_SENTINELS = 100
@@ -179,21 +181,29 @@ def sentencepiece(
 
     Only field 1 (the pieces, repeated) and its field 1 (the text) are read; see sentencepiece_model.proto.
     ``trainer_spec.vocab_size`` is not: the library does not check it either. A tokenizer.model of an unknown
-    class has plain ids, which is what generic loaders make of it.
+    class has plain ids, which is what generic loaders make of it; code that comes with the model may not.
     """
     pieces = _pieces(data, file)
-    layout = _LAYOUTS.get(tokenizer_class)
-    if layout is None and (tokenizer_class in _WITH_SENTINELS or file == "tokenizer.model"):
-        layout = _Layout()
-    if layout is None:
-        name = tokenizer_class or "an unnamed tokenizer class"
-        raise FactMissing(f"it is not known which ids {name} gives to the pieces of {file}")
-    sentinels = _sentinels(tokenizer_class, settings or {})
+    settings = settings or {}
+    layout = _layout(file, tokenizer_class, settings)
+    sentinels = _sentinels(tokenizer_class, settings)
     contents = (*layout.before, *pieces[layout.skipped :], *layout.after, *sentinels)
     ids: dict[str, int] = {}
     for id, content in enumerate(contents):
         ids.setdefault(content, id)
     return TokenTable(Witness.COMPANION, Location(file), ids, style="line")
+
+
+def _layout(file: str, tokenizer_class: str, settings: Mapping[str, object]) -> _Layout:
+    layout = _LAYOUTS.get(tokenizer_class)
+    usual = all(settings.get(name, value) == value for name, value in _PEGASUS_SETTINGS.items())
+    if layout is not None and (usual or tokenizer_class != "PegasusTokenizer"):
+        return layout
+    plain = file == "tokenizer.model" and layout is None and "auto_map" not in settings
+    if plain or tokenizer_class in _WITH_SENTINELS:
+        return _Layout()
+    name = tokenizer_class or "an unnamed tokenizer class"
+    raise FactMissing(f"it is not known which ids {name} gives to the pieces of {file}")
 
 
 def _sentinels(tokenizer_class: str, settings: Mapping[str, object]) -> Iterable[str]:
