@@ -362,10 +362,7 @@ def hostile_tokens(directory: Path) -> Path:
     added = [{"id": 320 + i, "content": text, "special": True} for i, text in enumerate(EVIL.values())]
     roles = dict(zip(("bos", "eos", "pad", "unk"), EVIL.values(), strict=False))
     change = {
-        "tokenizer": {
-            "names": {str(40 + i): text + "!" for i, text in enumerate(EVIL.values())},
-            "added": added,
-        },
+        "tokenizer": {"names": names, "added": added},
         "json": {"tokenizer_config.json": {f"{role}_token": text for role, text in roles.items()}},
     }
     return build(changed(base("llama"), change), directory)
