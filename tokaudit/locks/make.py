@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from tokaudit.contract import (
@@ -16,6 +17,7 @@ from tokaudit.contract import (
     Missing,
     Pipeline,
     Probe,
+    Role,
     Table,
     Treatment,
     Vocabulary,
@@ -128,8 +130,11 @@ def _scores(pipeline: Pipeline) -> list[float]:
 
 
 def _rebuilt_by(vocabulary: Vocabulary) -> str:
-    known = vocabulary.tokenizer_class
-    return "" if known.treatment is Treatment.AS_IT_STANDS else known.name
+    vocabulary.pipeline  # noqa: B018  (without one, nothing is rebuilt)
+    known = vocabulary.class_or
+    if isinstance(known, Missing) or known.treatment is Treatment.AS_IT_STANDS:
+        return ""
+    return known.name
 
 
 def _templates(contract: Contract) -> Mapping[str, str]:
@@ -147,12 +152,17 @@ def normal_template(text: str) -> str:
 
 
 def _roles(contract: Contract) -> Mapping[str, LockedRole]:
-    effective = contract.vocabulary.effective
-    return {
-        special.role.value: LockedRole(special.content, effective.get(special.content))
+    """The token of each role. Where no file names a pad token, loaders take the one of the saved padding."""
+    vocabulary = contract.vocabulary
+    texts = {
+        special.role.value: special.content
         for special in reversed(contract.special_tokens)
         if special.role is not None and special.content
     }
+    with suppress(FactMissing):
+        padding = vocabulary.pipeline.document.string("padding", "pad_token").value
+        texts.setdefault(Role.PAD.value, padding)
+    return {role: LockedRole(content, vocabulary.effective.get(content)) for role, content in texts.items()}
 
 
 def _ids(contract: Contract) -> Mapping[str, tuple[int, ...]]:

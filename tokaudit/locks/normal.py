@@ -87,6 +87,13 @@ _TRUNCATION = _required("max_length", "strategy", "stride", direction="Right")
 _PADDING = _required("strategy", "direction", "pad_id", "pad_type_id", "pad_token", pad_to_multiple_of=None)
 # Values of BPE models that do the same as the default.
 _EMPTY: Mapping[str, object] = {"dropout": 0, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
+# A template that puts nothing around a text, as transformers writes it where there was no post-processor.
+_NO_TEMPLATE: Mapping[str, object] = {
+    "type": "TemplateProcessing",
+    "single": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {},
+}
 # The library tells these two apart by their fields and not by the type that the file states.
 _BY_FIELDS = frozenset({"RobertaProcessing", "BertProcessing", None})
 
@@ -97,7 +104,9 @@ def normal_parts(pipeline: Pipeline) -> dict[str, object]:
     found: dict[str, object] = {"model": _model(pipeline)}
     for part in STAGED:
         stages = [_stage(part, stage.data) for stage in pipeline.stages(part)]
-        found[part] = stages if isinstance(data.get(part), dict) else None
+        stages = [stage for stage in stages if stage != _NO_TEMPLATE]
+        # Without a decoder, tokens are joined by spaces; an empty one joins them by nothing.
+        found[part] = stages if stages or (part == "decoder" and data.get(part) is not None) else None
     for part, fields in (("truncation", _TRUNCATION), ("padding", _PADDING)):
         stated = data.get(part)
         found[part] = _known(stated, fields) if isinstance(stated, dict) else None
