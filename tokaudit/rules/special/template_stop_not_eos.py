@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import ChatTemplate, Contract, IdField, Role, Token
+from tokaudit.contract import ChatTemplate, Contract, Document, IdField, Role, Token
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
@@ -24,6 +24,10 @@ class TemplateStopNotEos(Rule):
     The rule is silent where the template prints nothing after the text that is a token, and where the turn
     ends with the tokenizer's own end-of-sequence token: whether generation stops at that one is what
     `eos-disagree` says.
+
+    It is a warning where `generation_config.json` asks for greedy decoding (`"do_sample": false`): base models
+    are released so, and carry a chat template for those who fine-tune them (Qwen2.5, Qwen3). Nothing else in
+    their files tells them from a chat model whose stop id was forgotten.
 
     ## Why it matters
 
@@ -74,5 +78,12 @@ class TemplateStopNotEos(Rule):
             ],
             why="the model ends its answer with a token that generation ignores, and goes on",
             fix=f"set {path(stops[0])} to {[*stop_ids[:5], last.id]} in {stops[0].at.file}",
+            severity=Severity.WARNING if _decodes_greedily(contract) else Severity.ERROR,
             subject=template.name,
         )
+
+
+def _decodes_greedily(contract: Contract) -> bool:
+    """Whether generation_config.json switches sampling off, as base models do."""
+    config = contract.generation_config_or
+    return isinstance(config, Document) and config.data.get("do_sample") is False
