@@ -155,6 +155,12 @@ def test_a_renumbered_token_that_lands_on_a_live_id_says_on_which(tmp_path: Path
     assert 'becomes 303, the id of "' in found(report, "TA403").message
 
 
+def test_an_added_token_without_text_is_dropped_on_load(tmp_path: Path) -> None:
+    tokens = base("llama")["tokenizer"]["added"]
+    change = {"tokenizer": {"added": [*tokens, {"id": 320, "content": "", "special": True}]}}
+    assert '"" says 320 and is dropped' in found(audit(tmp_path, change), "TA403").message
+
+
 def test_holes_are_listed_as_runs(tmp_path: Path) -> None:
     report = audit(tmp_path, {"tokenizer": {"remove": [20, 21, 22, 40]}}, "bert")
     assert found(report, "TA404").message == "4 ids below 320 without a token: 20-22, 40"

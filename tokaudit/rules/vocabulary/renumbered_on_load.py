@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tokaudit.contract import AddedToken, Contract
 from tokaudit.findings import Claim, Finding, Severity
@@ -19,8 +19,8 @@ class RenumberedOnLoad(Rule):
     the base vocabulary and numbers all other added tokens on from the *count* of base tokens, in the order of
     the list: gaps are closed, another order changes the ids, and where the base vocabulary has holes an added
     token lands on the id of a live token. A hole is safe when every added token also stands in the base
-    vocabulary. For tokens that stand only in `added_tokens_decoder` and that nothing refers to it is a
-    warning.
+    vocabulary. An entry with an empty text is dropped. For tokens that stand only in `added_tokens_decoder`
+    and that nothing refers to it is a warning.
 
     ## Why it matters
 
@@ -43,10 +43,10 @@ class RenumberedOnLoad(Rule):
         base = vocabulary.base.ids
         own = {token.content for token in vocabulary.added if token.content in effective}
         moved = [
-            (token, effective[token.content])
+            (token, effective.get(token.content))
             for table in vocabulary.tables
             for token in table.entries
-            if table.at.file == vocabulary.base.at.file and effective.get(token.content, token.id) != token.id
+            if table.at.file == vocabulary.base.at.file and effective.get(token.content) != token.id
         ]
         if moved:
             live = {id: content for content, id in base.items()}
@@ -63,15 +63,15 @@ class RenumberedOnLoad(Rule):
             yield self._renumbered(late, {}, Severity.ERROR if used else Severity.WARNING)
 
     def _renumbered(
-        self, moved: list[tuple[AddedToken, int]], live: dict[int, str], severity: Severity
+        self, moved: Sequence[tuple[AddedToken, int | None]], live: dict[int, str], severity: Severity
     ) -> Finding:
-        words = [
-            f"{shown(token.content)} says {token.id} and becomes {id}" + _collision(live, id, token.content)
-            for token, id in moved
-        ]
+        words = [_words(token, id, live) for token, id in moved]
         return self.finding(
             f"{counted(len(moved), 'added token')} renumbered on load: {listed(words, 3)}",
-            [Claim(token.at, f"declares id {token.id}, the library gives {id}") for token, id in moved[:3]],
+            [
+                Claim(token.at, f"declares id {token.id}, the library gives {'none' if id is None else id}")
+                for token, id in moved[:3]
+            ],
             why="the model gets the row of another token, and the row that was trained is never used",
             fix="list the added tokens by id, without gaps, from the count of base tokens on",
             severity=severity,
@@ -79,6 +79,9 @@ class RenumberedOnLoad(Rule):
         )
 
 
-def _collision(live: dict[int, str], id: int, content: str) -> str:
-    other = live.get(id)
-    return f", the id of {shown(other)}" if other is not None and other != content else ""
+def _words(token: AddedToken, id: int | None, live: dict[int, str]) -> str:
+    says = f"{shown(token.content)} says {token.id} and "
+    if id is None:
+        return says + "is dropped"
+    other = live.get(id, token.content)
+    return says + f"becomes {id}" + (f", the id of {shown(other)}" if other != token.content else "")
