@@ -25,9 +25,9 @@ class TemplateStopNotEos(Rule):
     ends with the tokenizer's own end-of-sequence token: whether generation stops at that one is what
     `eos-disagree` says.
 
-    It is a warning where `generation_config.json` asks for greedy decoding (`"do_sample": false`): base models
-    are released so, and carry a chat template for those who fine-tune them (Qwen2.5, Qwen3). Nothing else in
-    their files tells them from a chat model whose stop id was forgotten.
+    It is a warning where `generation_config.json` asks for greedy decoding (`"do_sample": false`): base
+    models are released so, and carry a chat template for those who fine-tune them (Qwen2.5, Qwen3). Nothing
+    else in their files tells them from a chat model whose stop id was forgotten.
 
     ## Why it matters
 
