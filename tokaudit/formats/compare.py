@@ -42,15 +42,15 @@ def compare_tables(
         raise FactMissing(f"the rows of {left.name} do not end at whole bytes")
     # Two descriptors even for one file: the kernel reads ahead separately for each.
     with source.open(left.file) as left_file, source.open(right.file) as right_file:
-        pair = _Pair(left_file, left.start, right_file, right.start, rows, left.nbytes // rows)
+        pair = RowPair(left_file, left.start, right_file, right.start, rows, left.nbytes // rows)
         found, listed = _count(pair.differing(), stop_early)
         return TableComparison(
             left, right, found, listed, pair.largest_difference(listed, left.dtype), not stop_early
         )
 
 
-class _Pair:
-    """The bytes of both tables."""
+class RowPair:
+    """The rows of two stored tables, as bytes. Each table begins at an offset of its file."""
 
     def __init__(
         self, left: OpenFile, left_start: int, right: OpenFile, right_start: int, rows: int, row_bytes: int
@@ -75,6 +75,11 @@ class _Pair:
             if left != right:
                 differ = map(operator.ne, row.iter_unpack(left), row.iter_unpack(right))
                 yield list(compress(count(first), differ))
+
+    def row_differs(self, left: int, right: int) -> bool:
+        """Whether one row of the left table differs from one of the right table."""
+        ours = self.left.read(self.left_start + left * self.row_bytes, self.row_bytes)
+        return ours != self.right.read(self.right_start + right * self.row_bytes, self.row_bytes)
 
     def largest_difference(self, rows: Sequence[int], dtype: str) -> float | None:
         """Largest absolute difference of two values in these rows, pairs with a NaN left out."""
