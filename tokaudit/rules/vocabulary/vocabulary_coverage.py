@@ -54,9 +54,15 @@ class VocabularyCoverage(Rule):
         if not missing:
             return
         needed = [byte for byte in missing if byte not in _NOT_IN_UTF8]
+        harmless = len(missing) - len(needed)
+        if needed:
+            words = f"{_bytes(needed)}" + (
+                f" (and {harmless} that no UTF-8 text contains)" if harmless else ""
+            )
+        else:
+            words = f"{_bytes(missing)}, none of which UTF-8 text contains"
         yield self.finding(
-            f"{counted(len(missing), 'byte symbol')} missing from a byte-level vocabulary: {_bytes(missing)}"
-            + ("" if needed else ", none of which UTF-8 text contains"),
+            f"{counted(len(needed or missing), 'byte symbol')} missing from a byte-level vocabulary: {words}",
             [
                 Claim(vocabulary.base.at, f"has {256 - len(missing)} of 256 byte symbols"),
                 *_stage_claims(vocabulary.pipeline),
