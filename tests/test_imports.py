@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tokaudit.reporters import names
+
 PROJECT = Path(__file__).resolve().parents[1]
 
 HEAVY = {"torch", "numpy", "pydantic", "transformers", "safetensors", "huggingface_hub"}
@@ -79,7 +81,7 @@ def test_rule_pages_load_no_heavy_library(arguments: list[str]) -> None:
     assert not loaded & {*HEAVY, *PAINTING, "tokenizers", "jinja2", "tokaudit.load"}
 
 
-@pytest.mark.parametrize("format", ["terminal", "json"])
+@pytest.mark.parametrize("format", names())
 def test_check_loads_no_heavy_library(model: Path, format: str) -> None:
     loaded = loaded_by_command("check", str(model), "--format", format)
     assert {"tokaudit.load", "tokaudit.audit", f"tokaudit.reporters.{format}"} <= loaded
