@@ -8,7 +8,7 @@ INDEX_BYTES = 256 * 2**20  # model.safetensors.index.json
 SAFETENSORS_HEADER_BYTES = 100_000_000  # the limit of the `safetensors` library itself
 LOCK_BYTES = 16 * 2**20  # a lock's file; one of 128k tokens, 256 of them added, has some 40 kB
 
-JSON_DEPTH = 64  # nested arrays and objects
+JSON_DEPTH = 128  # nested arrays and objects; as many as the parser of the Rust libraries takes
 JSON_INTEGER_DIGITS = 40
 JSON_DUPLICATES_LISTED = 1000
 
