@@ -119,6 +119,8 @@ def test_the_exit_code_is_the_same_with_files(model: Path, tmp_path: Path, code:
         ("sarif=absent/report.sarif", "there is no directory"),
         ("sarif=.", "'.' is no file"),
         ("sarif=/dev/stdout", "'/dev/stdout' is no file"),
+        ("sarif=/dev/null", "'/dev/null' is no file"),
+        ("sarif=/dev/fd/1", "'/dev/fd/1' is no file"),
         ("sarif=/proc/self/fd/1", "'/proc/self/fd/1' is no file"),
         ("sarif=models/tinylm/report.sarif", "lies in 'models/tinylm', which is audited"),
         ("sarif=models/tinylm/../tinylm/report.sarif", "which is audited"),

@@ -13,7 +13,7 @@ from tokaudit.formats.json_lines import JsonLines
 from tokaudit.reporters import inside
 from tokaudit.sources import open_source
 
-LARGEST = 64 << 20  # bytes of a JSON file in which lines are looked up
+LARGEST = 32 << 20  # bytes of a JSON file in which lines are looked up
 _TOKENIZER_FILES = re.compile(
     r"tokenizer.*|special_tokens_map\.json|added_tokens\.json|vocab.*|target_vocab\.json|merges\.txt"
     r"|(additional_)?chat_template.*|spiece\.model|spm\.model|sentencepiece\..*|.*\.tiktoken"

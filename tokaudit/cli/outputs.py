@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # GitHub drops the summary of a step that exceeds 1024 KiB.
 SUMMARY_BYTES = 900_000
-_DEVICES = ("/dev/", "/proc/")
+_STREAMS = ("/dev/fd/", "/dev/std", "/proc/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _file(name: str, audited: Sequence[str]) -> Path:
     if "\0" in name:
         raise UsageError(f"--output: {name!r} is no name for a file")
     file = Path(os.path.realpath(name))
-    if os.path.abspath(name).startswith(_DEVICES) or (file.exists() and not file.is_file()):
+    if os.path.abspath(name).startswith(_STREAMS) or (file.exists() and not file.is_file()):
         raise UsageError(f"--output: {name!r} is no file", hint="--format prints to standard output")
     if not file.parent.is_dir():
         raise UsageError(f"--output: there is no directory {str(file.parent)!r}", hint="make it first")
