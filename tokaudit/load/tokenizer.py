@@ -27,12 +27,12 @@ from tokaudit.formats import chat_template, chat_templates, limits, tokenizer_js
 from tokaudit.formats.added_tokens import added_file_table, decoder_table
 from tokaudit.load import TOKENIZER_JSON
 from tokaudit.load.reader import Reader, answer
-from tokaudit.tokenizing import TokenizerFailure, TokenizerProcess
+from tokaudit.tokenizing import NotAsked, TokenizerFailure, TokenizerProcess
 from tokaudit.tokenizing.probes import compare_rebuilt
 
 T = TypeVar("T")
 
-MOST_TOKENS_TRIED = 10_000  # beyond it, encoding every token costs more than the rest of the audit
+MOST_TOKENS_TRIED = 10_000  # without --deep: more would cost more than the rest of the audit
 
 
 def read_tokenizer(
@@ -75,7 +75,7 @@ def read_tokenizer(
     asked = {token.content for token in vocabulary.added if token.special}
     asked |= {token.content for token in special if token.content}
     asked |= {text for template in templates for text in template.control}
-    loaded = _loaded(process, sorted(asked))
+    loaded = _loaded(process, sorted(asked), deep=options.deep)
     if isinstance(loaded, Fact):
         problem = problem or _cause(file) or loaded
         loaded = Missing("the tokenizers library does not load tokenizer.json")
@@ -221,7 +221,18 @@ def _probed(process: TokenizerProcess, texts: tuple[str, ...]) -> dict[str, tupl
     return {text: found.get(text) for text in texts}
 
 
-def _loaded(process: TokenizerProcess | Missing, asked: list[str]) -> Loaded | Missing | Fact[str]:
+def _unreachable(process: TokenizerProcess, most_tokens: int | None) -> tuple[int, ...] | Missing:
+    try:
+        return process.unreachable(most_tokens=most_tokens)
+    except NotAsked as missing:
+        return Missing(f"{missing.reason}; --deep tries them all")
+    except TokenizerFailure as failure:
+        return Missing(f"the tokenizers library failed: {failure.message}")
+
+
+def _loaded(
+    process: TokenizerProcess | Missing, asked: list[str], *, deep: bool
+) -> Loaded | Missing | Fact[str]:
     """What the library made of the file; a Fact with the cause where it refuses or dies."""
     if isinstance(process, Missing):
         return process
@@ -233,6 +244,6 @@ def _loaded(process: TokenizerProcess | Missing, asked: list[str]) -> Loaded | M
         version=result.version,
         effective=result.effective,
         encodings=answer(lambda: process.encode(asked)),
-        unreachable=answer(lambda: process.unreachable(most_tokens=MOST_TOKENS_TRIED)),
+        unreachable=_unreachable(process, None if deep else MOST_TOKENS_TRIED),
         rebuilt=Missing("the tokenizer class was not asked"),
     )

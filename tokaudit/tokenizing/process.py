@@ -198,17 +198,15 @@ class TokenizerProcess:
         """
         return self._encodings("encode", texts, document)
 
-    def unreachable(self, *, most_tokens: int) -> tuple[int, ...]:
+    def unreachable(self, *, most_tokens: int | None) -> tuple[int, ...]:
         """Ids of the base tokens that their own text never encodes to, in order.
 
         Left out are added tokens, byte-fallback tokens (<0x0A>), and tokens of a single byte or of no whole
-        character. Raises NotAsked where the base vocabulary has more than ``most_tokens``.
+        character. Raises NotAsked where the base vocabulary has more than ``most_tokens``; None is no limit.
         """
         base_tokens = self.loaded().base_tokens
-        if base_tokens > most_tokens:
-            raise NotAsked(
-                f"the base vocabulary has {base_tokens} tokens; up to {most_tokens} are tried one by one"
-            )
+        if most_tokens is not None and base_tokens > most_tokens:
+            raise NotAsked(f"{base_tokens} tokens are too many to try one by one")
         return self._question({"unreachable": True}, _ids)
 
     def close(self) -> None:
