@@ -44,6 +44,10 @@ def check(
         int | None,
         typer.Option("--tensor-parallel", metavar="N", help="Devices that the rows are to be divided among."),
     ] = None,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Take longer: try every token of a large vocabulary (TA409)."),
+    ] = False,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -119,7 +123,7 @@ def check(
         chosen = reporter(format)
         files = outputs.file_outputs(output or (), [*paths, *filter(None, [tokenizer])])
         rules = select_rules(_names(select), _names(ignore))
-        options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights)
+        options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights, deep=deep)
         reports = [_audit(path, opening, options, rules) for path, opening in ahead]
         mildest_first = list(Verdict)
         worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
