@@ -21,7 +21,7 @@ NOT_YET = {
     "--base": "adapters are not audited yet",
     "--data": "training data is not audited yet",
     "--optimizer": "optimizer state is not audited yet",
-    "--deep": "row values are not read yet",
+    "--deep": "row values are not read yet (--deep tries tokens only)",
 }
 
 
