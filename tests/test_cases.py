@@ -21,13 +21,14 @@ NOT_YET = {
     "--base": "adapters are not audited yet",
     "--data": "training data is not audited yet",
     "--optimizer": "optimizer state is not audited yet",
-    "--deep": "row values are not read yet (--deep tries tokens only)",
 }
 
 
 def _load(path: Path) -> Any:
     case = json.loads(path.read_text("utf-8"))
     missing = next((why for word, why in NOT_YET.items() if word in case["run"]), None)
+    for slug in case["expect"].get("rules") or ():
+        missing = missing or (f"there is no rule {slug} yet" if find_rule(slug) is None else None)
     marks = [pytest.mark.skip(reason=missing)] if missing else []
     return pytest.param(case, id=case["id"], marks=marks)
 
@@ -44,6 +45,8 @@ def run(case: dict[str, Any], out: Path) -> Report:
     for word in words:
         if word == "--tensor-parallel":
             options["tensor_parallel"] = int(next(words))
+        elif word == "--deep":
+            options["deep"] = True
         elif word.startswith("{"):
             target = paths[word.strip("{}")]
         else:
