@@ -44,7 +44,7 @@ def _report(page: Page, report: Report, *, alone: bool) -> None:
         _suppressed(page, report)
     if not quiet:
         page.blank()
-        _verdict(page, report)
+        put_verdict(page, report)
 
 
 def _audited(report: Report) -> bool:
@@ -198,7 +198,8 @@ def _suppressed(page: Page, report: Report) -> None:
     page.columns(rows, indent=2, styles=("", "dim"))
 
 
-def _verdict(page: Page, report: Report) -> None:
+def put_verdict(page: Page, report: Report) -> None:
+    """The line on which a report ends: the verdict, and the counts that it rests on."""
     verdict = report.verdict(page.view.fail_on)
     mark, look, word = {
         Verdict.PASS: ("✓", "bold green", "pass"),
