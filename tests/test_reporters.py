@@ -31,7 +31,7 @@ from rich.cells import cell_len
 import tokaudit.reporters.json as json_reporter
 from tokaudit.contract import Role
 from tokaudit.errors import UsageError
-from tokaudit.findings import Claim, Location, Severity
+from tokaudit.findings import Claim, Location, Severity, fingerprint
 from tokaudit.report import Report, Skipped, Summary
 from tokaudit.reporters import View, names, reporter, terminal
 from tokaudit.reporters._page import wrap
@@ -136,13 +136,13 @@ def test_a_fingerprint_depends_on_rule_file_and_subject_and_on_nothing_that_drif
         severity=Severity.NOTE,
     )
     elsewhere = dataclasses.replace(original, claims=original.claims[1:])
-    assert json_reporter.fingerprint(same) == json_reporter.fingerprint(original)
+    assert fingerprint(same) == fingerprint(original)
     different = (
         elsewhere,
         dataclasses.replace(original, rule="TA102"),
         dataclasses.replace(original, subject="lm_head.weight"),
     )
-    assert len({json_reporter.fingerprint(one) for one in (original, *different)}) == 4
+    assert len({fingerprint(one) for one in (original, *different)}) == 4
 
 
 EVERY_LOOK = [

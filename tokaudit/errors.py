@@ -10,6 +10,8 @@ Only the command line turns an error into an exit code.
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class TokauditError(Exception):
     """Base of the errors a caller may want to catch.
@@ -38,6 +40,10 @@ class Unreadable(TokauditError):
         super().__init__(message, hint=hint)
         self.code = code
         self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # An audit in another process sends it back; by itself an exception forgets all but its message.
+        return partial(Unreadable, hint=self.hint), (self.code, self.file, self.message)
 
 
 class FactMissing(Exception):

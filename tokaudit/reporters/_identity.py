@@ -6,9 +6,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tokaudit.findings import fingerprint
 from tokaudit.report import Report
 from tokaudit.reporters import Places
-from tokaudit.reporters.json import fingerprint
 
 UNREADABLE = "unreadable"  # stands where the rule of a finding would
 

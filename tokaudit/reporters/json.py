@@ -6,13 +6,12 @@ is added raises the minor version, one that is removed or changes its meaning th
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
 from tokaudit import __version__
 from tokaudit.errors import Unreadable
-from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.findings import Claim, Finding, Severity, fingerprint
 from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts, Verdict
 from tokaudit.reporters import View
 
@@ -34,12 +33,6 @@ def dump(document: Json | Sequence[Json]) -> str:
     """
     text = json.dumps(document, indent=2, ensure_ascii=True)
     return text.replace("##[", "##\\u005b").replace("::", ":\\u003a") + "\n"
-
-
-def fingerprint(finding: Finding) -> str:
-    """Recognises a finding again: its rule, the file of its first claim and its subject, no numbers."""
-    parts = ("tokaudit/v1", finding.rule, finding.claims[0].at.file, finding.subject)
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _tool() -> Json:

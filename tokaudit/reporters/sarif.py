@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 from tokaudit import __version__
 from tokaudit.errors import Unreadable
-from tokaudit.findings import Claim, Finding, Location
+from tokaudit.findings import Claim, Finding, Location, fingerprint
 from tokaudit.report import Report, Skipped
 from tokaudit.reporters import View
 from tokaudit.reporters._identity import UNREADABLE, of_findings, of_unreadable
 from tokaudit.reporters._texts import LONGEST, plain_text
-from tokaudit.reporters.json import Json, dump, fingerprint
+from tokaudit.reporters.json import Json, dump
 from tokaudit.rule import Rule, all_rules
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
