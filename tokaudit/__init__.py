@@ -60,23 +60,30 @@ def check(
     read_weights: bool = True,
     tensor_parallel: int | None = None,
     deep: bool = False,
+    lock: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Audit one model directory.
 
     ``tokenizer`` takes the tokenizer from another directory. ``select`` and ``ignore`` name rules by code,
     slug or the beginning of a code ("TA2"). Without ``read_weights`` no weights file is opened.
     ``tensor_parallel`` is the number of devices that the rows are to be divided among. ``deep`` reads the
-    values of the tables.
+    values of the tables. ``lock`` is the file of a lock to compare with.
 
     Raises UsageError for a rule that does not exist, and UsageError or Unreadable where nothing can be
     audited. Parts that cannot be read are listed in ``Report.unreadable``.
     """
+    from dataclasses import replace
+
     from tokaudit.audit import run, select_rules
     from tokaudit.contract import Options
     from tokaudit.load import load
 
     rules = select_rules(tuple(select), tuple(ignore))
     options = Options(tensor_parallel=tensor_parallel, read_weights=read_weights, deep=deep)
+    if lock is not None:
+        from tokaudit.locks.read import read
+
+        options = replace(options, lock=read(lock))
     return run(load(path, tokenizer=tokenizer, options=options), rules)
 
 

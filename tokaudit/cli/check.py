@@ -12,8 +12,8 @@ from tokaudit.cli.outcome import Outcome
 from tokaudit.reporters import names
 
 if TYPE_CHECKING:
-    from tokaudit.contract import Options
-    from tokaudit.errors import Unreadable
+    from tokaudit.contract import Lock, Options
+    from tokaudit.errors import Unreadable, UsageError
     from tokaudit.findings import Severity
     from tokaudit.load import Opening
     from tokaudit.report import Report
@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 
 def check(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True, help="Model directories.")],
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH", hidden=True, help="Model directories.")
+    ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
+    ] = None,
+    lock: Annotated[
+        str | None,
+        typer.Option("--lock", metavar="FILE", help="Compare with a lock that `tokaudit lock` made (TA5xx)."),
     ] = None,
     no_weights: Annotated[
         bool,
@@ -92,6 +98,8 @@ def check(
       tokaudit check models/* --strict --quiet
       tokaudit check path/to/model --select TA2,TA101 --format json
       tokaudit check models/* --output sarif=tokaudit.sarif --output junit=tokaudit.xml
+      tokaudit check path/to/model --lock tokaudit.lock
+      tokaudit check --lock tokaudit.lock --tokenizer path/in/container
 
     \b
     Exit codes:
@@ -101,6 +109,10 @@ def check(
     """
     from dataclasses import replace
 
+    if not paths and lock and tokenizer:
+        paths, tokenizer, no_weights = [tokenizer], None, True  # a served tokenizer alone
+    if not paths:
+        raise _missing_path()
     ahead = _Ahead(paths, tokenizer)  # before the imports: the first tokenizer loads meanwhile
 
     from tokaudit.audit import select_rules
@@ -123,7 +135,9 @@ def check(
         chosen = reporter(format)
         files = outputs.file_outputs(output or (), [*paths, *filter(None, [tokenizer])])
         rules = select_rules(_names(select), _names(ignore))
-        options = Options(tensor_parallel=tensor_parallel, read_weights=not no_weights, deep=deep)
+        options = Options(
+            tensor_parallel=tensor_parallel, read_weights=not no_weights, deep=deep, lock=_lock(lock)
+        )
         reports = [_audit(path, opening, options, rules) for path, opening in ahead]
         mildest_first = list(Verdict)
         worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
@@ -131,8 +145,22 @@ def check(
         return Outcome(
             chosen.render(reports, view),
             Verdict.NO_VERDICT if failures else worst,
-            streams.error_lines([*failures, *_unreadable(reports)]),
+            streams.error_lines([*failures, *_unreadable(reports)]) or streams.ignored_keys(options.lock),
         )
+
+
+def _missing_path() -> UsageError:
+    from tokaudit.errors import UsageError
+
+    return UsageError("missing argument 'PATH'", hint="`tokaudit check --help` shows how to call it")
+
+
+def _lock(path: str | None) -> Lock | None:
+    if path is None:
+        return None
+    from tokaudit.locks.read import read
+
+    return read(path)
 
 
 def _threshold(fail_on: str | None, *, strict: bool) -> Severity:

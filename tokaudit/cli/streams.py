@@ -15,9 +15,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from tokaudit.errors import TokauditError, Unreadable, UsageError
-from tokaudit.text import inert
+from tokaudit.text import inert, listed
 
 if TYPE_CHECKING:
+    from tokaudit.contract import Lock
     from tokaudit.reporters import View
 
 COLOUR_CHOICES = ("auto", "always", "never")
@@ -114,3 +115,11 @@ def error_lines(errors: Sequence[TokauditError]) -> str:
     rest = f" ... and {len(others)} more, see the report" if others else ""
     hint = f"  hint: {inert(first.hint)}\n" if first.hint else ""
     return f"tokaudit: error{inert(code)}: {inert(where + first.message)}{rest}\n{hint}"
+
+
+def ignored_keys(lock: Lock | None) -> str:
+    """A line for the keys of a lock that this version of tokaudit passes over."""
+    if lock is None or not lock.ignored:
+        return ""
+    keys = inert(listed(lock.ignored, most=3))
+    return f"tokaudit: note: {inert(lock.name)}: ignored {keys}, which a newer tokaudit wrote\n"

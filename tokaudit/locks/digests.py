@@ -13,7 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from tokaudit.contract import ListDigest, Tensor
+from tokaudit.errors import FactMissing
+from tokaudit.formats import limits
 from tokaudit.sources import Source
+from tokaudit.text import size
 
 PREFIX = "sha256:"
 BLOCK = 4096  # positions that share one short digest
@@ -81,7 +84,12 @@ def _digest(name: str, positions: Sequence[int], frames: Sequence[bytes]) -> Lis
 
 
 def tensor_digest(source: Source, tensor: Tensor) -> str:
-    """The digest of a tensor's bytes, read once in pieces. Raises Unreadable."""
+    """The digest of a tensor's bytes, read once in pieces.
+
+    Raises FactMissing for a tensor that is too large, and Unreadable.
+    """
+    if tensor.nbytes > limits.TABLE_BYTES_COMPARED:
+        raise FactMissing(f"{tensor.name} holds {size(tensor.nbytes)}, too much to read")
     digest = hashlib.sha256()
     with source.open(tensor.file) as file:
         for start in range(tensor.start, tensor.stop, PIECE_BYTES):

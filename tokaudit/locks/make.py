@@ -76,7 +76,7 @@ def snapshot(contract: Contract, source: Source) -> Lock:
         ids=_known(lambda: _ids(contract)),
         generation_ids=_known(lambda: _generation_ids(contract)),
         expected_rows=_known(lambda: _expected_rows(contract)),
-        tables=_known(lambda: tuple(map(_locked, counting_tables(contract)))),
+        tables=_known(lambda: tuple(map(locked_table, counting_tables(contract)))),
         tied=_known(lambda: contract.embeddings.tie.tied),
         contents=_known(lambda: _contents(contract, source)) if contract.options.deep else None,
         probes=_known(lambda: tuple(_probes(contract))),
@@ -214,7 +214,7 @@ def _is_equal_copy(contract: Contract, table: Table) -> bool:
         return False
 
 
-def _locked(table: Table) -> LockedTable:
+def locked_table(table: Table) -> LockedTable:
     rows = table.rows_or if isinstance(table.rows_or, int) else None
     return LockedTable(table.kind.value, short_name(table), rows, table.hidden, table.tensor.dtype)
 

@@ -1,0 +1,1 @@
+"""What changes between two sides of a contract: two models, a model and its lock, a draft and its target."""
