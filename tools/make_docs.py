@@ -6,7 +6,8 @@
 That is docs/rules/ (the page of each rule is what `tokaudit explain` prints), the table of rules between the
 marks in README.md, and the output of the commands in blocks marked `console`, in README.md and docs/*.md.
 Commands run one after the other in a directory that holds nothing but a copy of fixtures/tinylm; the blocks
-of one document share it.
+of one document share it. A command that fails stops the tool: put `; echo "exit code $?"` behind one that is
+meant to.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ AREAS = {
     "tie": "Tied embeddings",
     "special": "Special tokens and their ids",
     "vocabulary": "The tokenizer's own files",
+    "lock": "The lock",
     "storage": "Storage",
 }
 INDEX_HEAD = """# Rules
@@ -131,6 +133,8 @@ def _output(command: str, scratch: Path) -> str:
         encoding="utf-8",
         check=False,
     )
+    if result.returncode:
+        sys.exit(f"$ {command}\n{result.stdout}exit code {result.returncode}: not what a document should show")
     return result.stdout
 
 
