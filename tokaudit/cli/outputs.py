@@ -49,15 +49,18 @@ def file_outputs(wanted: Sequence[str], audited: Sequence[str]) -> Sequence[File
         format, separator, name = value.partition("=")
         if not (separator and name):
             raise UsageError(f"--output must be FORMAT=FILE, not {value!r}", hint="sarif=tokaudit.sarif")
-        output = FileOutput(reporter(format), _file(name, audited))
+        output = FileOutput(reporter(format), file_outside(name, audited))
         if any(output.file == other.file for other in outputs):
             raise UsageError(f"--output names {name!r} twice")
         outputs.append(output)
     return outputs
 
 
-def _file(name: str, audited: Sequence[str]) -> Path:
-    """The real file behind a name, so that a link stays a link."""
+def file_outside(name: str, audited: Sequence[str]) -> Path:
+    """The real file behind a name that was given as --output, so that a link stays a link.
+
+    Raises UsageError where it lies in an audited directory or is no place for a file.
+    """
     if "\0" in name:
         raise UsageError(f"--output: {name!r} is no name for a file")
     file = Path(os.path.realpath(name))
