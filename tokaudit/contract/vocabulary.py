@@ -11,6 +11,7 @@ from itertools import chain
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
+from tokaudit.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +382,7 @@ class Vocabulary:
         for table in self.tables:
             if content in table.ids:
                 return table.token(content)
-        raise FactMissing(f"no file gives an id to {content!r}")
+        raise FactMissing(f"no file gives an id to {shown(content)}")
 
     def text(self, id: int) -> str | None:
         return self.by_id.get(id)
@@ -407,4 +408,4 @@ class Vocabulary:
         """What each counting witness says about this text."""
         for table in self.tables:
             if content in table.ids:
-                yield Claim(table.location(content), f"{content!r} has id {table.ids[content]}")
+                yield Claim(table.location(content), f"{shown(content)} has id {table.ids[content]}")
