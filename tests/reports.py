@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import re
 
 from tokaudit.contract import Role, Token
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Location, Severity
-from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts
+from tokaudit.report import Report, RuleRef, Skipped, Summary, Suppressed, TableFacts, UnusedEntry
 
 HOSTILE = (
     "x\x1b[31m\r\n::error file=a::forged\n##[error]forged "  # terminals, GitHub's log
@@ -157,10 +158,15 @@ BROKEN = Report(
             ),
         ),
     ),
-    suppressed=CLEAN.findings,
+    suppressed=(Suppressed(CLEAN.findings[0], "tokaudit.toml", f"accepted {HOSTILE}"),),
     checked=CLEAN.checked,
     skipped=(*CLEAN.skipped, Skipped(TA701, HOSTILE)),
     unreadable=(),
+    unused=(
+        UnusedEntry("tokaudit.toml", TA108.code, TA108.slug, "", "for speed", datetime.date(2026, 1, 31)),
+        UnusedEntry(HOSTILE, TA305.code, TA305.slug, HOSTILE, HOSTILE),
+    ),
+    settings="tokaudit.toml",
 )
 
 DAMAGED = dataclasses.replace(

@@ -39,7 +39,7 @@ from reports import (
 
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Location, Region, Severity
-from tokaudit.report import Report, RuleRef, Skipped
+from tokaudit.report import Report, RuleRef, Skipped, Suppressed, UnusedEntry
 from tokaudit.reporters import AsNamed, View, github, gitlab, inside, junit, markdown, reporter, sarif
 from tokaudit.rule import Rule, all_rules
 
@@ -414,7 +414,9 @@ def test_junit_says_why_a_rule_was_skipped() -> None:
         if skipped.tag == "skipped"
     }
     assert reasons["TA105 output-rows-mismatch"] == "no output embeddings are stored"
-    assert reasons["TA304 pad-missing"] == "suppressed: the tokenizer declares no pad token"
+    assert reasons["TA304 pad-missing"].startswith(
+        "suppressed: the tokenizer declares no pad token (accepted x\\x1b[31m"
+    )
 
 
 def test_a_rule_decided_in_part_passes_in_junit_and_says_so() -> None:
@@ -655,7 +657,7 @@ def test_markdown_shows_each_claim_in_a_row_and_folds_the_rest() -> None:
     shown = [finding for finding in BROKEN.findings if finding.severity is not Severity.NOTE]
     assert rows == sum(1 + len(finding.claims) for finding in shown)
     folded = re.findall(r"<summary>(.*?)</summary>", text)
-    assert folded == ["1 note", "3 skipped rules", "1 suppressed finding", "9 facts"]
+    assert folded == ["1 note", "3 skipped rules", "1 suppressed finding", "2 unused entries", "9 facts"]
 
 
 def test_quiet_markdown_holds_findings_only() -> None:
@@ -723,10 +725,12 @@ def test_a_name_of_megabytes_does_not_make_a_file_of_megabytes(format: str) -> N
         name,
         CLEAN.summary,
         (long,),
-        (long,),
+        (Suppressed(long, name, name),),
         (TA101,),
         (Skipped(TA105, name),),
         (Unreadable("x", name, name),),
+        (UnusedEntry(name, "TA101", "token-id-out-of-range", name, name),),
+        name,
     )
     started = time.process_time()
     text = reporter(format).render([report], View())

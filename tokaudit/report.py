@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 from dataclasses import dataclass
 
@@ -25,6 +26,30 @@ class Skipped:
 
     rule: RuleRef
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A finding that was set aside: ``by`` names the file that says so, ``reason`` is what it gives."""
+
+    finding: Finding
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedEntry:
+    """An entry of the settings or of a baseline, in the file ``by``, that sets no finding aside.
+
+    ``expired`` is the last day on which it did; None for one that no finding matches.
+    """
+
+    by: str
+    rule: str
+    slug: str
+    subject: str
+    reason: str
+    expired: datetime.date | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +101,20 @@ class Report:
     """What an audit of one target says. Findings are ordered by severity, the worst first, then by code.
 
     ``checked`` are the rules that were decided, ``skipped`` those that were not; a rule that was decided in
-    part stands in both. ``suppressed`` were found and set aside by configuration. ``unreadable`` are the
-    parts of the input that could not be read: with any of them there is no verdict.
+    part stands in both. ``suppressed`` were found and set aside, ``unused`` would set aside what was not
+    found. ``unreadable`` are the parts of the input that could not be read: with any there is no verdict.
+    ``settings`` is the file that the settings of the audit come from ("" for none).
     """
 
     target: str
     summary: Summary
     findings: tuple[Finding, ...]
-    suppressed: tuple[Finding, ...]
+    suppressed: tuple[Suppressed, ...]
     checked: tuple[RuleRef, ...]
     skipped: tuple[Skipped, ...]
     unreadable: tuple[Unreadable, ...]
+    unused: tuple[UnusedEntry, ...] = ()
+    settings: str = ""
 
     @property
     def worst(self) -> Severity | None:

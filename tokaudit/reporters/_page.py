@@ -82,10 +82,14 @@ class Page:
 
     def columns(self, rows: Sequence[tuple[str, str]], *, indent: int, styles: tuple[str, str]) -> None:
         """Two columns; the left one is as wide as its widest text that leaves the right one its room."""
-        widths = [indent + cell_len(self.shown(left)) + 2 for left, _ in rows]
-        column = max((width for width in widths if width <= self.width - LEAST_COLUMN), default=indent + 4)
+        column = self.column([" " * indent + left for left, _ in rows], default=indent + 4)
         for left, right in rows:
             self.put((" " * indent + left, styles[0]), text=right, style=styles[1], column=column)
+
+    def column(self, labels: Iterable[str], default: int = 4) -> int:
+        """Where a column beside the labels begins: behind the widest of them that leaves it its room."""
+        widths = [cell_len(self.shown(label)) + 2 for label in labels]
+        return max((width for width in widths if width <= self.width - LEAST_COLUMN), default=default)
 
     def shown(self, text: str) -> str:
         return plain_text(text, self.view)

@@ -12,10 +12,19 @@ from collections.abc import Mapping, Sequence
 from tokaudit import __version__
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Severity, fingerprint
-from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts, Verdict
+from tokaudit.report import (
+    Report,
+    RuleRef,
+    Skipped,
+    Summary,
+    Suppressed,
+    TableFacts,
+    UnusedEntry,
+    Verdict,
+)
 from tokaudit.reporters import View
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 Json = Mapping[str, object]
 
@@ -59,6 +68,7 @@ def _report(report: Report, fail_on: Severity) -> Json:
         "target": report.target,
         "verdict": report.verdict(fail_on).value,
         "fail_on": fail_on.word,
+        "settings": report.settings or None,
         "summary": {
             "errors": report.count(Severity.ERROR),
             "warnings": report.count(Severity.WARNING),
@@ -70,7 +80,8 @@ def _report(report: Report, fail_on: Severity) -> Json:
         },
         "facts": _facts(report.summary),
         "findings": [_finding(finding) for finding in report.findings],
-        "suppressed": [_finding(finding) for finding in report.suppressed],
+        "suppressed": [_suppressed(suppressed) for suppressed in report.suppressed],
+        "unused": [_unused(entry) for entry in report.unused],
         "checked": [_rule(rule) for rule in report.checked],
         "skipped": [_skipped(skipped) for skipped in report.skipped],
         "errors": [_error(error) for error in report.unreadable],
@@ -122,6 +133,21 @@ def _finding(finding: Finding) -> Json:
         "fix": finding.fix,
         "subject": finding.subject,
         "fingerprint": fingerprint(finding),
+    }
+
+
+def _suppressed(suppressed: Suppressed) -> Json:
+    return {**_finding(suppressed.finding), "by": suppressed.by, "reason": suppressed.reason}
+
+
+def _unused(entry: UnusedEntry) -> Json:
+    return {
+        "rule": entry.rule,
+        "slug": entry.slug,
+        "subject": entry.subject,
+        "by": entry.by,
+        "reason": entry.reason,
+        "expired": None if entry.expired is None else entry.expired.isoformat(),
     }
 
 

@@ -68,14 +68,15 @@ class _Suite:
         case = self._case(f"{ref.code} {ref.slug}")
         found = [finding for finding in self.report.findings if finding.rule == ref.code]
         failing = [finding for finding in found if finding.severity >= self.view.fail_on]
-        suppressed = [finding for finding in self.report.suppressed if finding.rule == ref.code]
+        suppressed = [aside for aside in self.report.suppressed if aside.finding.rule == ref.code]
         reasons = [skip.reason for skip in self.report.skipped if skip.rule == ref]
         if failing:
             self._add(case, "failure", _first_of(failing), failing[0].severity.word, map(self._full, failing))
         elif not found and ref not in self.report.checked:
             self._add(case, "skipped", "; ".join(reasons))
         elif not found and suppressed:
-            self._add(case, "skipped", f"suppressed: {_first_of(suppressed)}")
+            said = _first_of([aside.finding for aside in suppressed])
+            self._add(case, "skipped", f"suppressed: {said} ({suppressed[0].reason})")
         passed = [self._full(finding) for finding in found if finding not in failing]
         partly = [self.shown(f"partly skipped: {reason}") for reason in reasons if ref in self.report.checked]
         if passed or partly:

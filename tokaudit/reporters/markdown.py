@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
-from tokaudit.report import Report, Verdict
+from tokaudit.report import Report, Suppressed, Verdict
 from tokaudit.reporters import View
 from tokaudit.reporters._texts import plain_text, shortened
-from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, outcome, totals
+from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, outcome, totals, unused_words
 from tokaudit.text import counted
 
 # A check mark, a cross and a question mark, in ASCII.
@@ -65,7 +65,10 @@ def _blocks(reports: Sequence[Report], view: View) -> Iterator[str]:
         if not view.quiet:
             skipped = [(f"{skip.rule.code} {skip.rule.slug}", skip.reason) for skip in report.skipped]
             yield from _folded("skipped rule", [_pair(*pair, view) for pair in skipped])
-            yield from _folded("suppressed finding", [_item(finding, view) for finding in report.suppressed])
+            suppressed = [_suppressed(aside, view) for aside in report.suppressed]
+            yield from _folded("suppressed finding", suppressed)
+            unused = [_pair(entry.by, unused_words(entry), view) for entry in report.unused]
+            yield from _folded("unused entry", unused, plural="unused entries")
             yield from _folded("fact", [_pair(*fact, view) for fact in known_facts(report.summary)])
 
 
@@ -115,13 +118,17 @@ def _item(finding: Finding, view: View) -> str:
     return _pair(f"{finding.rule} {finding.slug}", finding.message, view)
 
 
+def _suppressed(suppressed: Suppressed, view: View) -> str:
+    return f"{_item(suppressed.finding, view)} ({_text(f'{suppressed.by}: {suppressed.reason}', view)})"
+
+
 def _pair(label: str, words: str, view: View) -> str:
     return f"- {_text(label, view)}: {_text(words, view)}"
 
 
-def _folded(noun: str, items: Sequence[str]) -> Iterator[str]:
+def _folded(noun: str, items: Sequence[str], plural: str = "") -> Iterator[str]:
     if items:
-        title = counted(len(items), noun)
+        title = counted(len(items), noun, plural)
         yield "\n".join((f"<details><summary>{title}</summary>\n", *items, "\n</details>\n"))
 
 

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tokaudit.findings import Finding, Severity
-from tokaudit.report import Report, Summary, TableFacts, Verdict
+from tokaudit.report import Report, Summary, TableFacts, UnusedEntry, Verdict
 from tokaudit.reporters import View
 from tokaudit.reporters._page import COLOURS, Page
 from tokaudit.reporters._texts import shortened
-from tokaudit.text import counted, named, size
+from tokaudit.text import counted, named, shown, size
 
 FACT_COLUMN = 21
 LONGEST_PLACE = 240  # characters of a location
 UNKNOWN = "unknown"
+MOST_UNUSED = 10
+VERDICT_COLUMN = 14  # cells of a verdict in the table of several models
+_VERDICTS = {
+    Verdict.PASS: ("✓", "bold green", "pass"),
+    Verdict.FINDINGS: ("✗", "bold red", "fail"),
+    Verdict.NO_VERDICT: ("?", "bold red", "no verdict"),
+}
 
 
 def render(reports: Sequence[Report], view: View) -> str:
+    """One report in full. Of several those that do not pass (``verbose``: all), and a table of verdicts."""
     page = Page(view)
+    alone = len(reports) == 1
     for report in reports:
+        if alone or view.verbose or view.quiet or report.verdict(view.fail_on) is not Verdict.PASS:
+            page.blank()
+            _report(page, report, alone=alone)
+    if not (alone or view.quiet):
         page.blank()
-        _report(page, report, alone=len(reports) == 1)
+        _overview(page, reports)
     return page.render()
 
 
@@ -33,7 +47,7 @@ def _report(page: Page, report: Report, *, alone: bool) -> None:
         page.put((report.target, "bold"))
         page.blank()
     if not quiet and _audited(report):
-        _facts(page, report.summary)
+        _facts(page, report)
         page.blank()
         _checks(page, report)
         page.blank()
@@ -42,6 +56,9 @@ def _report(page: Page, report: Report, *, alone: bool) -> None:
     if page.view.verbose:
         _skipped(page, report)
         _suppressed(page, report)
+    if alone and not quiet:
+        page.blank()
+        _unused(page, report.unused)
     if not quiet:
         page.blank()
         put_verdict(page, report)
@@ -51,8 +68,9 @@ def _audited(report: Report) -> bool:
     return bool(report.checked or report.skipped or report.findings)
 
 
-def _facts(page: Page, facts: Summary) -> None:
-    for label, words in known_facts(facts):
+def _facts(page: Page, report: Report) -> None:
+    settings = (("settings", report.settings),) if report.settings else ()
+    for label, words in (*known_facts(report.summary), *settings):
         look = "dim" if words == UNKNOWN else ""
         page.put((f"  {label}", "dim"), text=words, style=look, column=FACT_COLUMN)
 
@@ -194,18 +212,58 @@ def _suppressed(page: Page, report: Report) -> None:
         return
     page.blank()
     page.put(("suppressed", "bold"))
-    rows = [(f"{finding.rule} {finding.slug}", finding.message) for finding in report.suppressed]
+    rows = [
+        (
+            f"{aside.finding.rule} {aside.finding.slug}",
+            f"{aside.finding.message} ({aside.by}: {aside.reason})",
+        )
+        for aside in report.suppressed
+    ]
     page.columns(rows, indent=2, styles=("", "dim"))
+
+
+def _unused(page: Page, entries: Sequence[UnusedEntry]) -> None:
+    label = ("note", f"bold {COLOURS[Severity.NOTE]}"), (": ", "")
+    for entry in entries[:MOST_UNUSED]:
+        page.put(*label, text=f"{entry.by}: {unused_words(entry)}", hang=5)
+    if len(entries) > MOST_UNUSED:
+        page.put(*label, text=f"{len(entries) - MOST_UNUSED} more such entries set nothing aside", hang=5)
+
+
+def unused_words(entry: UnusedEntry) -> str:
+    """``the entry for TA108 padding-rows, "pad" (REASON) matches no finding``"""
+    subject = f", {shown(entry.subject)}" if entry.subject else ""
+    reason = f" ({entry.reason})" if entry.reason else ""
+    what = f"the entry for {entry.rule} {entry.slug}{subject}{reason}"
+    if entry.expired is None:
+        return f"{what} matches no finding"
+    return f"{what} expired with {entry.expired}: it sets nothing aside any more"
+
+
+def _overview(page: Page, reports: Sequence[Report]) -> None:
+    """A line for each model, and the worst of all verdicts."""
+    names = [shortened(report.target, LONGEST_PLACE) for report in reports]
+    column = page.column([f"{'':{VERDICT_COLUMN}}{name}" for name in names])
+    for name, report in zip(names, reports, strict=True):
+        mark, look, word = _VERDICTS[report.verdict(page.view.fail_on)]
+        label = (f"{mark} {word}".ljust(VERDICT_COLUMN), look), (name, "")
+        page.put(*label, text=outcome(report), style="dim", column=column)
+    page.blank()
+    _unused(page, list(dict.fromkeys(entry for report in reports for entry in report.unused)))
+    for file in dict.fromkeys(report.settings for report in reports if report.settings):
+        page.put(("settings  ", "dim"), text=file)
+    page.blank()
+    verdicts = Counter(report.verdict(page.view.fail_on) for report in reports)
+    mark, look, word = next(_VERDICTS[verdict] for verdict in reversed(Verdict) if verdict in verdicts)
+    counts = [f"{verdicts[verdict]} {_VERDICTS[verdict][2]}" for verdict in Verdict if verdict in verdicts]
+    suppressed = sum(len(report.suppressed) for report in reports)
+    text = f"{counted(len(reports), 'model')}: {', '.join(counts)} ({suppressed} suppressed)"
+    page.put((f"{mark} {word}", look), (": ", ""), text=text, hang=2)
 
 
 def put_verdict(page: Page, report: Report) -> None:
     """The line on which a report ends: the verdict, and the counts that it rests on."""
-    verdict = report.verdict(page.view.fail_on)
-    mark, look, word = {
-        Verdict.PASS: ("✓", "bold green", "pass"),
-        Verdict.FINDINGS: ("✗", "bold red", "fail"),
-        Verdict.NO_VERDICT: ("?", "bold red", "no verdict"),
-    }[verdict]
+    mark, look, word = _VERDICTS[report.verdict(page.view.fail_on)]
     page.put((f"{mark} {word}", look), (": ", ""), text=totals(report), hang=2)
 
 
