@@ -6,7 +6,7 @@ from tokaudit.contract import Contract
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.rows._beyond import row_limit, shown_strays, stray_tokens
-from tokaudit.text import counted, listed
+from tokaudit.text import counted, listed, named
 
 
 class TokenIdOutOfRange(Rule):
@@ -47,10 +47,13 @@ class TokenIdOutOfRange(Rule):
         if not found:
             return
         shown = shown_strays(contract, strays.mattering)
-        names = listed([stray.words for stray in shown], total=found)
         past = found + len(strays.unused)
+        plain = found > 1 and contract.references.keys().isdisjoint(strays.mattering)
+        kind = "base token" if plain else "token id"
+        names = [named(stray.id, stray.content) if plain else stray.words for stray in shown]
         yield self.finding(
-            f"{found} {'token id has' if found == 1 else 'token ids have'} no row: {names}; {limit.words}",
+            f"{counted(found, kind)} {'has' if found == 1 else 'have'} no row: "
+            f"{listed(names, total=found)}; {limit.words}",
             [*(stray.claim for stray in shown[:3]), limit.claim, *shown[0].references],
             why="looking such an id up fails: an IndexError on a CPU, a device-side assert on a GPU",
             fix=f"`tokaudit resize SRC DST --rows {strays.rows_needed}` gives {counted(past, 'id')} a row; "
