@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tokaudit import __version__
-from tokaudit.cli import check, explain, resize, rules, schema
+from tokaudit.cli import check, diff, explain, hash, lock, resize, rules, schema
 from tokaudit.errors import UsageError
 
 # What Typer raises for a wrong call. Its own name for it is private, and an older Typer takes it from click.
@@ -60,6 +60,9 @@ app = typer.Typer(
 )
 for name, command in (
     ("check", check.check),
+    ("lock", lock.lock),
+    ("hash", hash.hash),
+    ("diff", diff.diff),
     ("resize", resize.resize),
     ("explain", explain.explain),
     ("rules", rules.rules),
@@ -89,6 +92,8 @@ def _tokaudit(
     \b
     Examples:
       tokaudit check path/to/model       audit a model directory
+      tokaudit lock path/to/model        write its contract as a lock
+      tokaudit diff old new              what differs between two models
       tokaudit explain TA101             what a rule finds, why, and how to fix it
       tokaudit rules                     all rules
     """

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from tokaudit.contract import Contract, Document, Missing, Vocabulary
+from tokaudit.contract import Contract, Document, ListDigest, Missing, Vocabulary
 from tokaudit.diffs.difference import Difference, Side
 from tokaudit.diffs.mapping import MappingDiff, mapping_diff
 from tokaudit.diffs.pipeline import pipeline_differences
 from tokaudit.diffs.probes import ProbesDiff, probes_diff
 from tokaudit.diffs.special import special_differences, template_differences
 from tokaudit.diffs.tables import place, table_differences
+from tokaudit.diffs.values import short
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.locks.make import locked_table, short_name
-from tokaudit.text import listed
+from tokaudit.text import counted, listed
 
 T = TypeVar("T")
 
@@ -74,7 +75,12 @@ def claims(contract: Contract, changes: Iterable[Difference]) -> Iterator[Claim]
     """What stands in the files, and what in the lock, for the first few changes."""
     for change in list(changes)[:MOST_CLAIMS]:
         yield Claim(_at(contract, change), f"{change.what}: {change.right}")
-        yield locked(contract, change.layer, change.left)
+        yield locked(contract, change.layer, f"{change.what}: {change.left}")
+
+
+def tokens(held: ListDigest) -> str:
+    """How many tokens a mapping has, and which mapping it is."""
+    return f"{counted(held.count, 'token')}, {short(held.digest)}"
 
 
 def said(changes: Iterable[Difference]) -> str:

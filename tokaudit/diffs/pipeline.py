@@ -70,9 +70,7 @@ def _count(held: ListDigest | None) -> str:
 
 def _first_merge(left: Side, right: Side, one: ListDigest, other: ListDigest) -> tuple[str, str]:
     if left.merges is None or right.merges is None:
-        first, past = differing_ranges(one, other)[0]
-        where = f", others from rank {first} to {past - 1}"
-        return f"{one.count}", f"{other.count}{where}"
+        return str(one.count), f"{other.count}, others among the ranks {_ranges(one, other)}"
     rank, before, after = next(
         (rank, before, after)
         for rank, (before, after) in enumerate(zip_longest(left.merges, right.merges))
@@ -88,9 +86,12 @@ def _scores(left: Side, right: Side) -> Iterator[Difference]:
         if one != other:
             yield Difference("scores", "scores", _count(one), _count(other))
     elif one.digest != other.digest:
-        ranges = [f"{first} to {past - 1}" for first, past in differing_ranges(one, other)]
-        where = f"{other.count}, others among the ids {listed(ranges)}"
-        yield Difference("scores", "scores of the pieces", str(one.count), where)
+        words = f"{other.count}, others among the ids {_ranges(one, other)}"
+        yield Difference("scores", "scores of the pieces", str(one.count), words)
+
+
+def _ranges(one: ListDigest, other: ListDigest) -> str:
+    return listed([f"{first} to {past - 1}" for first, past in differing_ranges(one, other)])
 
 
 def _stages(part: str, left: object, right: object) -> Iterator[Difference]:

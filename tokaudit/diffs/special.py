@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from tokaudit.contract import LockedRole
 from tokaudit.diffs.difference import Difference, Side
-from tokaudit.diffs.values import NONE, around_difference
+from tokaudit.diffs.values import NONE, around_difference, short
 from tokaudit.locks.make import normal_template
 from tokaudit.text import listed, named, shown
 
@@ -23,11 +23,12 @@ def template_differences(left: Side, right: Side) -> Iterator[Difference]:
             continue
         what = f"{shown(name)} chat template" if name != "default" else "chat template"
         if one is None or other is None:
-            yield Difference("templates", what, one or NONE, other or NONE, (name,))
+            words = [NONE if digest is None else short(digest) for digest in (one, other)]
+            yield Difference("templates", what, words[0], words[1], (name,))
             continue
         texts = left.template(name), right.template(name)
         if texts[0] is None or texts[1] is None:
-            yield Difference("templates", what, one, other, (name,))
+            yield Difference("templates", what, short(one), short(other), (name,))
         else:
             yield _first_line(name, what, texts[0], texts[1])
 

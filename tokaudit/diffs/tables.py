@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tokaudit.contract import LockedTable, TableKind
 from tokaudit.diffs.difference import Difference, Side
-from tokaudit.diffs.values import NONE
+from tokaudit.diffs.values import NONE, short
 from tokaudit.text import counted
 
 
@@ -23,7 +23,7 @@ def table_differences(left: Side, right: Side) -> Iterator[Difference]:
     contents = left.lock.contents or {}, right.lock.contents or {}
     for name in sorted(contents[0].keys() & contents[1].keys()):
         if contents[0][name] != contents[1][name]:
-            words = contents[0][name], contents[1][name]
+            words = short(contents[0][name]), short(contents[1][name])
             yield Difference("contents", f"bytes of {name}", *words, path=(name,))
 
 

@@ -9,6 +9,7 @@ from tokaudit.diffs.difference import Difference
 from tokaudit.text import LONGEST_SHOWN, json_value, shown
 
 NONE = "none"
+DIGITS_SHOWN = 12  # of a digest
 LEAD = 20  # characters that are shown before the first difference of two long texts
 _ABSENT = object()  # in the place of a member that one side does not state
 
@@ -44,6 +45,11 @@ def _words(value: object) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def short(digest: str) -> str:
+    """The beginning of a digest, for people: ``sha256:b79ae2ef918c…``."""
+    return digest[: len("sha256:") + DIGITS_SHOWN] + "…"
 
 
 def around_difference(left: str, right: str) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, Missing
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
-from tokaudit.text import counted
 
 
 class MappingDrift(Rule):
@@ -38,7 +37,7 @@ class MappingDrift(Rule):
         from tokaudit.diffs import drift
 
         held = drift.required(lock.mapping, "token-to-id mapping")
-        there = drift.locked(contract, "mapping", f"{counted(held.count, 'token')}, {held.digest}")
+        there = drift.locked(contract, "mapping", drift.tokens(held))
         if isinstance(contract.vocabulary_or, Missing):
             yield self.finding(
                 "the lock holds a token-to-id mapping, and there is no tokenizer",
@@ -55,7 +54,7 @@ class MappingDrift(Rule):
             at = contract.vocabulary.token(change.added[0][1]).at if change.added else tables[0].at
             yield self.finding(
                 f"the token-to-id mapping is not the lock's: {'; '.join(change.sentences())}",
-                [Claim(at, f"{counted(now.count, 'token')}, {now.digest}"), there],
+                [Claim(at, drift.tokens(now)), there],
                 why="an id is the address of a row: text reaches rows that were trained for other text",
                 fix=f"deploy the tokenizer that the lock was made of; {drift.MAKE_AGAIN}",
             )

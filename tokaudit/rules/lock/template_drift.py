@@ -40,7 +40,7 @@ class TemplateDrift(Rule):
         changes = drift.template_changes(contract)
         if changes:
             yield self.finding(
-                f"not the lock's {drift.said(changes)}",
+                f"{drift.said(changes)}, which is not the lock's",
                 drift.claims(contract, changes),
                 why="the model reads another text for the same messages",
                 fix=f"deploy the template that the lock was made of; {drift.MAKE_AGAIN}",

@@ -1,0 +1,100 @@
+"""`tokaudit diff`: what differs between two models, or a model and a lock, and what it means for a use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tokaudit.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tokaudit.diffs.run import Diff
+    from tokaudit.diffs.uses import Use
+
+
+def diff(
+    left: Annotated[str, typer.Argument(metavar="A", hidden=True, help="A model directory or a lock.")],
+    right: Annotated[str, typer.Argument(metavar="B", hidden=True, help="A model directory or a lock.")],
+    use: Annotated[
+        str,
+        typer.Option("--for", metavar="USE", help="drop-in, speculative or merge."),
+    ] = "drop-in",
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also compare the rows of the tokens that both have.")
+    ] = False,
+    no_weights: Annotated[bool, typer.Option("--no-weights", help="Open no weights file.")] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal or json.")
+    ] = "terminal",
+    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+) -> Outcome:
+    """Say what differs between two sides, and whether they are the same for a use.
+
+    A and B are model directories, locks, or one of each. Tokens that were added, removed, replaced or
+    moved are shown with their texts, and so is every difference in the pipeline, the special ids, the
+    chat template, the tables and the encodings of probe texts.
+
+    \b
+    Uses:
+      drop-in      B in the place of A: whatever changes an encoding, an id or a row counts
+      speculative  B drafts for A: every id that both have must stand for the same token
+      merge        A and B are parents of one model: the same mapping, tables of the same shape
+
+    \b
+    Examples:
+      tokaudit diff released fine-tuned --deep
+      tokaudit diff target draft --for speculative
+      tokaudit diff tokaudit.lock path/to/model --format json
+
+    \b
+    Exit codes:
+      0  the same for that use
+      1  they differ
+      2  no verdict: a wrong call, or input that cannot be read or compared
+    """
+    from tokaudit.cli import streams
+    from tokaudit.cli.progress import progress
+    from tokaudit.diffs.run import Answer
+    from tokaudit.diffs.run import diff as run
+    from tokaudit.errors import UsageError
+    from tokaudit.report import Verdict
+    from tokaudit.reporters import _diff, _diff_json
+
+    if format not in ("terminal", "json"):
+        raise UsageError(f"--format must be terminal or json, not {format!r}")
+    view = streams.view(color)
+    wanted = _use(use)
+    with progress(f"comparing {left} and {right}"):
+        found = run(left, right, use=wanted, deep=deep, read_weights=not no_weights)
+    verdicts = {
+        Answer.SAME: Verdict.PASS,
+        Answer.DIFFERS: Verdict.FINDINGS,
+        Answer.NO_VERDICT: Verdict.NO_VERDICT,
+    }
+    text = _diff_json.as_json(found) if format == "json" else _diff.as_text(found, view)
+    return Outcome(text, verdicts[found.answer], _complaint(found))
+
+
+def _use(name: str) -> Use:
+    from tokaudit.diffs.uses import Use
+    from tokaudit.errors import UsageError
+
+    for use in Use:
+        if use.value == name:
+            return use
+    raise UsageError(f"--for must be drop-in, speculative or merge, not {name!r}")
+
+
+def _complaint(found: Diff) -> str:
+    """The line that comes with exit code 2; else a note on keys of a lock that were passed over."""
+    from tokaudit.cli import streams
+    from tokaudit.diffs.run import Answer
+    from tokaudit.errors import TokauditError
+
+    if found.unreadable:
+        return streams.error_lines(found.unreadable)
+    if found.answer is Answer.NO_VERDICT:
+        return streams.error_lines([TokauditError(found.undecided[0])])
+    sides = (found.comparison.left, found.comparison.right)
+    return "".join(streams.ignored_keys(side.lock) for side in sides if side.contract is None)

@@ -1,0 +1,46 @@
+"""`tokaudit hash`: the digests of a contract, for those who only want to compare two numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokaudit.cli.outcome import Outcome
+
+
+def hash(
+    path: Annotated[str, typer.Argument(metavar="PATH", hidden=True, help="Model directory, or a lock.")],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also the bytes of the tables, each of which is read once.")
+    ] = False,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
+    ] = None,
+    no_weights: Annotated[bool, typer.Option("--no-weights", help="Open no weights file.")] = False,
+) -> Outcome:
+    """Print the digests of a model's contract, or those in a lock: one layer a line.
+
+    They are the digests that `tokaudit lock` writes. Two models with the same line have the same layer,
+    however their files are written.
+
+    \b
+    Examples:
+      tokaudit hash path/to/model
+      tokaudit hash path/to/model | grep -E "mapping|merges"
+      tokaudit hash tokaudit.lock
+    """
+    import os
+
+    from tokaudit.cli.progress import progress
+    from tokaudit.locks.read import read
+    from tokaudit.locks.run import lock
+    from tokaudit.locks.write import digests_of
+
+    if os.path.isfile(path):
+        held = read(path)
+    else:
+        with progress(f"reading {path}"):
+            held = lock(path, tokenizer=tokenizer, deep=deep, read_weights=not no_weights)
+    return Outcome("".join(f"{layer} {digest}\n" for layer, digest in digests_of(held).items()))
