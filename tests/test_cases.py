@@ -11,13 +11,16 @@ from models import FIXTURES, build_case
 from test_rules import everything_said
 
 import tokaudit
+from tokaudit.diffs.run import Answer
 from tokaudit.findings import Severity
 from tokaudit.report import Report, Verdict
+from tokaudit.reporters import View
+from tokaudit.reporters._diff import as_text
+from tokaudit.reporters._diff_json import as_json
 from tokaudit.rule import find_rule
 
 # Cases that only a command or option of a later release can decide: they are listed, not dropped.
 NOT_YET = {
-    "diff": "`tokaudit diff` does not exist yet",
     "--base": "adapters are not audited yet",
     "--data": "training data is not audited yet",
     "--optimizer": "optimizer state is not audited yet",
@@ -55,7 +58,11 @@ def run(case: dict[str, Any], out: Path) -> Report:
     return tokaudit.check(target, **options)
 
 
-@pytest.mark.parametrize("case", CASES)
+def _run(case: Any, command: str) -> bool:
+    return bool(case.values[0]["run"][0] == command)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _run(case, "check")])
 def test_case(case: dict[str, Any], tmp_path: Path) -> None:
     report = run(case, tmp_path)
     expect = case["expect"]
@@ -74,6 +81,36 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
     assert report.verdict() is verdicts[expect["exit"]]
     for words in expect.get("mentions") or ():
         assert words in everything_said(report)
+
+
+# What a diff holds for the breach of each rule on the lock.
+GROUPS = {
+    "mapping-drift": "mapping",
+    "pipeline-drift": "pipeline",
+    "template-drift": "templates",
+    "special-ids-drift": "special",
+    "table-drift": "tables",
+}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _run(case, "diff")])
+def test_diff_case(case: dict[str, Any], tmp_path: Path) -> None:
+    paths = build_case(case, tmp_path)
+    _, left, right, *options = case["run"]
+    use = options[options.index("--for") + 1] if "--for" in options else "drop-in"
+    sides = [paths[name.strip("{}")] for name in (left, right)]
+    diff = tokaudit.diff(*sides, use=use, deep="--deep" in options)
+    expect = case["expect"]
+    answers = {0: Answer.SAME, 1: Answer.DIFFERS, 2: Answer.NO_VERDICT}
+    assert diff.answer is answers[expect["exit"]], diff.reasons
+    for slug in expect.get("absent") or ():
+        assert not getattr(diff.comparison, GROUPS[slug])
+    said = [
+        as_text(diff, View(width=100)),
+        json.dumps(json.loads(as_json(diff)), ensure_ascii=False),
+    ]
+    for words in expect.get("mentions") or ():
+        assert all(words in text for text in said), words
 
 
 def test_every_case_is_listed() -> None:

@@ -6,7 +6,13 @@
     >>> [finding.rule for finding in report.findings]
     ['TA108']
 
-`check` is the whole API; the other names are the types of what it takes, returns and raises.
+    >>> tokaudit.lock("path/to/model").mapping.digest
+    'sha256:c32d09b6c584523908b7164e3305d8747824f9294d2b5dd15b70b96328a61ffe'
+    >>> tokaudit.diff("path/to/target", "path/to/draft", use="speculative").answer
+    <Answer.SAME: 'same'>
+
+`check`, `lock` with `lock_text`, and `diff` are the whole API; the other names are the types of what they
+take, return and raise.
 """
 
 from __future__ import annotations
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
+    from tokaudit.contract import Lock
+    from tokaudit.diffs.run import Answer, Diff
     from tokaudit.errors import TokauditError, Unreadable, UsageError
     from tokaudit.findings import Claim, Finding, Location, Severity
     from tokaudit.report import Report, Verdict
@@ -25,9 +33,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Claim",
+    "Diff",
     "Finding",
     "Location",
+    "Lock",
     "Report",
     "Severity",
     "TokauditError",
@@ -36,9 +47,15 @@ __all__ = [
     "Verdict",
     "__version__",
     "check",
+    "diff",
+    "lock",
+    "lock_text",
 ]
 
 _HOME = {
+    "Answer": "tokaudit.diffs.run",
+    "Diff": "tokaudit.diffs.run",
+    "Lock": "tokaudit.contract",
     "Claim": "tokaudit.findings",
     "Finding": "tokaudit.findings",
     "Location": "tokaudit.findings",
@@ -85,6 +102,54 @@ def check(
 
         options = replace(options, lock=read(lock))
     return run(load(path, tokenizer=tokenizer, options=options), rules)
+
+
+def lock(
+    path: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    deep: bool = False,
+    read_weights: bool = True,
+) -> Lock:
+    """The lock of a model directory: fingerprints of its contract by layer.
+
+    ``tokenizer`` takes the tokenizer from another directory. With ``deep`` the bytes of the tables are
+    digested, too; without ``read_weights`` the lock holds no tables.
+
+    Raises Unreadable and TokauditError where a part of the model cannot be read: nothing is locked by halves.
+    """
+    from tokaudit.locks.run import lock
+
+    return lock(path, tokenizer=tokenizer, deep=deep, read_weights=read_weights)
+
+
+def lock_text(lock: Lock) -> str:
+    """The text of a lock's file: ASCII, and the same byte for byte for the same contract."""
+    from tokaudit.locks.write import to_text
+
+    return to_text(lock)
+
+
+def diff(
+    left: str | os.PathLike[str],
+    right: str | os.PathLike[str],
+    *,
+    use: str = "drop-in",
+    deep: bool = False,
+    read_weights: bool = True,
+) -> Diff:
+    """What differs between two model directories, two locks' files, or one of each.
+
+    ``use`` is "drop-in" (right in the place of left), "speculative" (right drafts for left) or "merge": the
+    ``answer`` of the diff and its ``reasons`` are for that use. ``deep`` compares the rows of the tokens that
+    both have.
+
+    Raises UsageError for another use, and Unreadable where a side cannot be read at all.
+    """
+    from tokaudit.diffs.run import diff
+    from tokaudit.diffs.uses import use_named
+
+    return diff(left, right, use=use_named(use), deep=deep, read_weights=read_weights)
 
 
 def __getattr__(name: str) -> object:

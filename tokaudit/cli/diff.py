@@ -10,7 +10,6 @@ from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from tokaudit.diffs.run import Diff
-    from tokaudit.diffs.uses import Use
 
 
 def diff(
@@ -57,6 +56,7 @@ def diff(
     from tokaudit.cli.progress import progress
     from tokaudit.diffs.run import Answer
     from tokaudit.diffs.run import diff as run
+    from tokaudit.diffs.uses import use_named
     from tokaudit.errors import UsageError
     from tokaudit.report import Verdict
     from tokaudit.reporters import _diff, _diff_json
@@ -64,7 +64,7 @@ def diff(
     if format not in ("terminal", "json"):
         raise UsageError(f"--format must be terminal or json, not {format!r}")
     view = streams.view(color)
-    wanted = _use(use)
+    wanted = use_named(use)
     with progress(f"comparing {left} and {right}"):
         found = run(left, right, use=wanted, deep=deep, read_weights=not no_weights)
     verdicts = {
@@ -74,16 +74,6 @@ def diff(
     }
     text = _diff_json.as_json(found) if format == "json" else _diff.as_text(found, view)
     return Outcome(text, verdicts[found.answer], _complaint(found))
-
-
-def _use(name: str) -> Use:
-    from tokaudit.diffs.uses import Use
-    from tokaudit.errors import UsageError
-
-    for use in Use:
-        if use.value == name:
-            return use
-    raise UsageError(f"--for must be drop-in, speculative or merge, not {name!r}")
 
 
 def _complaint(found: Diff) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tokaudit.diffs import merge, speculative
 from tokaudit.diffs.comparison import Comparison, holds
+from tokaudit.errors import UsageError
 
 
 class Use(enum.Enum):
@@ -19,6 +20,14 @@ class Use(enum.Enum):
     DROP_IN = "drop-in"
     SPECULATIVE = "speculative"
     MERGE = "merge"
+
+
+def use_named(name: str) -> Use:
+    """Raises UsageError where no use has that name."""
+    for use in Use:
+        if use.value == name:
+            return use
+    raise UsageError(f"the use must be drop-in, speculative or merge, not {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
