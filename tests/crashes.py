@@ -18,10 +18,14 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import tokaudit.resize.run  # noqa: F401  (torch, before the first fork)
+import torch  # noqa: F401  (once, before the first fork)
+
+import tokaudit.resize.run  # noqa: F401
+import tokaudit.resize.values  # noqa: F401
 from tokaudit.cli import main as command_line
 
 CHANGES = (
@@ -33,17 +37,19 @@ OVER = 77
 
 
 class Fault:
-    """Counts the changes; does its harm at the N-th and never again."""
+    """Counts the changes, which threads make; does its harm at the N-th and never again."""
 
     def __init__(self, at: int, mode: str) -> None:
         self.at = at
         self.mode = mode
         self.count = 0
+        self.lock = threading.Lock()
 
     def change(self) -> None:
-        self.count += 1
-        if self.count != self.at:
-            return
+        with self.lock:
+            self.count += 1
+            if self.count != self.at:
+                return
         if self.mode in SIGNALS:
             os.kill(os.getpid(), SIGNALS[self.mode])
             return

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tokaudit.errors import TokauditError
@@ -25,6 +25,8 @@ from tokaudit.errors import TokauditError
 _MARK = ".tokaudit-"
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_UMASK = threading.Lock()  # it can only be read by setting it
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
 
 
@@ -39,7 +41,7 @@ def new_directory(destination: Path) -> Iterator[Path]:
     Raises CannotWrite where the destination exists (a dangling link and an empty directory count), its parent
     is missing or cannot be written to, or where the disk does not take the data.
     """
-    _check_destination(destination)
+    check_destination(destination)
     building: Path | None = None
     lock = None
     try:
@@ -49,7 +51,8 @@ def new_directory(destination: Path) -> Iterator[Path]:
             )
             building = Path(name)
         lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.chmod(building, 0o777 & ~_umask())
         yield building
         _sync_tree(building)
@@ -111,7 +114,8 @@ def file_mode(mode: int) -> int:
     return (mode & 0o777 | 0o600) & ~_umask()
 
 
-def _check_destination(destination: Path) -> None:
+def check_destination(destination: Path) -> None:
+    """Whether a new directory can get this name. Raises CannotWrite, as ``new_directory`` does."""
     if not destination.name or destination.name in (".", ".."):
         raise CannotWrite(f"{destination} is not a name for a new directory")
     if os.path.lexists(destination):
@@ -134,15 +138,24 @@ def _failure(destination: Path, error: OSError, *, complete: bool) -> CannotWrit
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold signals back for a moment in which something would be left behind that nobody knows of."""
+    """Hold signals back for a moment in which something would be left behind that nobody knows of.
+
+    A blocked signal would go to another thread of the process, and Python would handle it in the main
+    thread all the same: the handlers are what has to wait.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
+    arrived: list[int] = []
+    with ExitStack() as restoring:
+        for signum in _SIGNALS:
+            handler = signal.getsignal(signum)
+            if handler not in (None, signal.SIG_IGN):
+                restoring.callback(signal.signal, signum, handler)
+                signal.signal(signum, lambda signum, frame: arrived.append(signum))
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    if arrived:
+        signal.raise_signal(arrived[0])
 
 
 def _unlocked(path: str) -> bool:
@@ -160,8 +173,9 @@ def _unlocked(path: str) -> bool:
 
 
 def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
+    with _UMASK:
+        current = os.umask(0o077)
+        os.umask(current)
     return current
 
 

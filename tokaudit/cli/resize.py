@@ -84,7 +84,7 @@ def resize(
     Initialisers:
       mean-of-subwords       the mean of the rows of the text's pieces
       subword-mean-rescaled  the same, scaled to the median norm
-      weighted-subwords      later pieces weigh more in input rows, earlier ones in output rows
+      weighted-subwords      the last pieces weigh most, in output rows the first
       mean                   the mean of all rows in use
       normal                 sampled around that mean with the rows' covariance
       zeros                  zero

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from tokaudit.reporters import View
 from tokaudit.reporters._page import Page
+from tokaudit.reporters.terminal import put_verdict
 from tokaudit.text import counted, json_value, listed, named, size
 
 if TYPE_CHECKING:
-    from tokaudit.resize.plan import FileEdit, NewRow, Plan
+    from tokaudit.resize.manifest import WrittenRow
+    from tokaudit.resize.plan import FileEdit, NewRow, Plan, Recipe, TensorEdit
     from tokaudit.resize.run import Result
 
-MOST_ROWS = 20
+MOST_TOKENS = 20
+MOST_FILES = 20
 PLAN_VERSION = "1.0"
 
 
@@ -23,11 +26,13 @@ def as_text(plan: Plan, view: View) -> str:
     page.put((plan.source, "bold"))
     page.blank()
     if plan.nothing_to_do:
-        page.put(text=f"nothing to do: {plan.rows_before} rows hold every token that was asked for")
+        _nothing(page, plan)
+        _notes(page, plan)
         return page.render()
+    _summary(page, plan)
     _tables(page, plan)
     _files(page, plan)
-    _rows(page, plan)
+    _tokens(page, plan)
     _notes(page, plan)
     return page.render()
 
@@ -39,90 +44,126 @@ def result_text(result: Result, view: View) -> str:
     page.put((result.destination, "bold"))
     page.blank()
     if plan.nothing_to_do:
-        page.put(text=f"nothing to do: {plan.rows_before} rows hold every token that was asked for")
-        return page.render()
-    page.put(("  rows    ", "dim"), text=f"{plan.rows_before} before, {plan.rows_after} now")
-    names = [f"{edit.table.name} in {edit.table.tensor.file}" for edit in plan.tensors]
-    page.put(("  tables  ", "dim"), text=listed(names, most=8) or "none changed")
-    page.put(("  files   ", "dim"), text=listed(sorted({e.at.file for e in plan.files}), most=12) or "none")
+        _nothing(page, plan)
+        page.put(text=f"{result.destination} is a copy of {plan.source}")
+    else:
+        _summary(page, plan)
+        names = sorted({edit.at.file for edit in plan.files} | set(plan.taken_files))
+        page.put(("  files    ", "dim"), text=listed(names, most=MOST_FILES) or "none changed")
     page.blank()
-    for written in result.rows[:MOST_ROWS]:
-        page.put((f"  {named(written.row.id, written.row.content)}", "bold"))
-        page.put(("    from  ", "dim"), text=_origin(written.row))
-        page.put(
-            ("    norm  ", "dim"),
-            text=f"{written.norm:.4g}, above {written.percentile:.0f} % of the rows in use",
-        )
-        near = [f"{named(n.id, n.content)} {n.cosine:.2f}" for n in written.neighbours]
-        page.put(("    near  ", "dim"), text=", ".join(near) or "nothing")
-    if len(result.rows) > MOST_ROWS:
-        page.put(text=f"  and {len(result.rows) - MOST_ROWS} more, in tokaudit-resize.json")
+    for written in result.rows[:MOST_TOKENS]:
+        _written(page, written)
+    _more(page, len(result.rows), "in tokaudit-resize.json")
     page.blank()
-    for left in result.left_behind:
-        page.put(("  not carried  ", "yellow"), text=f"{left.name}: {left.reason}")
+    if result.left_behind:
+        page.put(("not carried", "bold"))
+        rows = [(left.name, left.reason) for left in result.left_behind[:MOST_FILES]]
+        page.columns(rows, indent=2, styles=("yellow", ""))
+        _more(page, len(result.left_behind), "files", shown=MOST_FILES)
+        page.blank()
     _notes(page, plan)
+    for path in result.abandoned:
+        text = f"{path} is left of a run that was killed: delete it"
+        page.put(("note  ", "yellow"), text=text)
     page.blank()
-    errors = counted(len([f for f in result.report.findings if f.severity.word == "error"]), "error")
-    page.put(("proven  ", "bold green"), text=f"every old row is unchanged; audit of the result: {errors}")
+    proven = "every old row, and every byte that had no reason to change, is the source's"
+    page.put(("✓ proven", "bold green"), (": ", ""), text=proven, hang=2)
+    put_verdict(page, result.report)
     return page.render()
 
 
+def _nothing(page: Page, plan: Plan) -> None:
+    page.put(text=f"nothing to do: the {plan.rows_after} rows hold every token, and no field would change")
+
+
+def _summary(page: Page, plan: Plan) -> None:
+    rows = f"{plan.rows_before} before, {plan.rows_after} after"
+    if plan.rows_before == plan.rows_after:
+        rows = f"{plan.rows_before}, as before"
+    page.put(("  rows     ", "dim"), text=rows)
+    tables = f"{counted(len(plan.tensors), 'table')} in {counted(len(plan.rewritten_shards), 'shard')}"
+    tie = ", the output embeddings tied to the input embeddings" if plan.tied else ""
+    page.put(("  tables   ", "dim"), text=tables + tie)
+    moved = f"{size(plan.bytes_rewritten)} rewritten, {size(plan.bytes_copied)} copied"
+    page.put(("  weights  ", "dim"), text=moved)
+
+
 def _tables(page: Page, plan: Plan) -> None:
-    rows = [
-        (
-            edit.table.name,
-            f"{edit.table.rows} -> {edit.rows_after} rows, {edit.table.tensor.dtype}, "
-            f"{size(edit.bytes_added)} more in {edit.table.tensor.file}",
-        )
-        for edit in plan.tensors
-    ]
+    rows = [(edit.table.name, _growth(edit)) for edit in plan.tensors]
     if rows:
+        page.blank()
         page.put(("tables", "bold"))
         page.columns(rows, indent=2, styles=("cyan", ""))
-        shards = counted(len(plan.rewritten_shards), "shard")
-        page.put(
-            text=f"{shards} rewritten ({size(plan.bytes_rewritten)}), {size(plan.bytes_copied)} copied",
-            column=2,
-        )
-        page.blank()
+
+
+def _growth(edit: TensorEdit) -> str:
+    rows = f"{edit.table.rows} -> {edit.rows_after} rows"
+    if edit.table.rows == edit.rows_after:
+        rows = f"{edit.table.rows} rows as before, some written"
+    grown = f", {size(edit.bytes_added)} more" if edit.bytes_added else ""
+    return f"{rows}, {edit.table.tensor.dtype}{grown}, in {edit.table.tensor.file}"
 
 
 def _files(page: Page, plan: Plan) -> None:
     rows = [(str(edit.at), _change(edit)) for edit in plan.files]
-    rows += [(name, "taken from the other tokenizer") for name in plan.replaced_files]
+    rows += [(name, "taken from the other tokenizer") for name in plan.taken_files]
     if rows:
+        page.blank()
         page.put(("files", "bold"))
         page.columns(rows, indent=2, styles=("cyan", ""))
-        page.blank()
 
 
 def _change(edit: FileEdit) -> str:
-    if edit.operation == "replace":
-        return f"{json_value(edit.before)} -> {json_value(edit.after)}"
-    if isinstance(edit.after, list):
-        return f"{counted(len(edit.after), 'entry', 'entries')} more"
-    return json_value(edit.after)
+    match edit.operation:
+        case "replace":
+            return f"{json_value(edit.before)} -> {json_value(edit.after)}"
+        case "set":
+            return f"not stated -> {json_value(edit.after)}"
+        case _:
+            members = edit.after if isinstance(edit.after, (list, dict)) else ()
+            if len(members) == 1 and isinstance(members, list):
+                return f"{json_value(members[0])} added" if isinstance(members[0], int) else "1 entry more"
+            return f"{counted(len(members), 'entry', 'entries')} more"
 
 
-def _rows(page: Page, plan: Plan) -> None:
-    tokens = [row for row in plan.rows if row.content is not None]
-    padding = len(plan.rows) - len(tokens)
-    if tokens:
+def _tokens(page: Page, plan: Plan) -> None:
+    page.blank()
+    if plan.rows:
         page.put(("new tokens", "bold"))
-        rows = [(named(row.id, row.content), _origin(row)) for row in tokens[:MOST_ROWS]]
+        rows = [(named(row.id, row.content), _origin(row)) for row in plan.rows[:MOST_TOKENS]]
         page.columns(rows, indent=2, styles=("", "dim"))
-        if len(tokens) > MOST_ROWS:
-            page.put(text=f"  and {len(tokens) - MOST_ROWS} more")
-    if padding:
-        page.put(text=f"  {counted(padding, 'padding row')}: the mean of the rows in use")
+        _more(page, len(plan.rows), "in --plan json")
+    if plan.padding_rows:
+        bias = ", with an output bias that keeps them from being chosen" if plan.padding_bias else ""
+        rows_of = counted(plan.padding_rows, "padding row")
+        page.put(text=f"{rows_of}: the mean of the rows in use{bias}", column=2, hang=4)
     page.blank()
 
 
 def _origin(row: NewRow) -> str:
     """Where a row's values come from, in words."""
-    pieces = listed([named(piece.id, piece.content) for piece in row.pieces], most=8)
-    method = row.method if row.method == row.output_method else f"{row.method} / {row.output_method}"
-    return row.note or (f"{method}: {pieces}" if pieces else method)
+    if row.input == row.output:
+        return _recipe(row.input)
+    return f"input {_recipe(row.input)}; output {_recipe(row.output)}"
+
+
+def _recipe(recipe: Recipe) -> str:
+    pieces = listed([named(piece.id, piece.content) for piece in recipe.pieces], most=8)
+    return f"{recipe.method}: {recipe.note or pieces}" if recipe.note or pieces else recipe.method
+
+
+def _written(page: Page, written: WrittenRow) -> None:
+    page.put((f"  {named(written.row.id, written.row.content)}", "bold"))
+    page.put(("    from  ", "dim"), text=_origin(written.row))
+    norm = f"{written.norm:.4g}, above {written.percentile:.0f} % of the rows in use"
+    page.put(("    norm  ", "dim"), text=norm)
+    near = [f"{named(near.id, near.content)} {near.cosine:.2f}" for near in written.neighbours]
+    page.put(("    near  ", "dim"), text=", ".join(near) or "nothing")
+
+
+def _more(page: Page, total: int, where: str, shown: int = MOST_TOKENS) -> None:
+    if total > shown:
+        page.put(text=f"  and {total - shown} more {where}")
 
 
 def _notes(page: Page, plan: Plan) -> None:
@@ -131,10 +172,11 @@ def _notes(page: Page, plan: Plan) -> None:
 
 
 def as_json(plan: Plan) -> str:
-    """The plan as JSON, in structures of its own."""
+    """The plan as JSON, in structures of its own: plan.schema.json."""
     document = {
         "plan_version": PLAN_VERSION,
         "source": plan.source,
+        "nothing_to_do": plan.nothing_to_do,
         "rows_before": plan.rows_before,
         "rows_after": plan.rows_after,
         "tied": plan.tied,
@@ -142,20 +184,19 @@ def as_json(plan: Plan) -> str:
             {
                 "id": row.id,
                 "content": row.content,
-                "method": row.method,
-                "output_method": row.output_method,
-                "pieces": [{"id": piece.id, "content": piece.content} for piece in row.pieces],
-                "note": row.note or None,
+                "new_to_the_tokenizer": any(token.id == row.id for token in plan.added),
+                "input": _recipe_json(row.input),
+                "output": _recipe_json(row.output),
             }
             for row in plan.rows
-            if row.content is not None
         ],
-        "padding_rows": sum(row.content is None for row in plan.rows),
+        "padding_rows": plan.padding_rows,
         "tensors": [
             {
                 "name": edit.table.name,
                 "file": edit.table.tensor.file,
                 "dtype": edit.table.tensor.dtype,
+                "side": "output" if edit.output_side else "input",
                 "shape_before": list(edit.table.tensor.shape),
                 "shape_after": list(edit.shape_after),
                 "bytes_added": edit.bytes_added,
@@ -172,9 +213,18 @@ def as_json(plan: Plan) -> str:
             }
             for edit in plan.files
         ],
+        "taken_files": list(plan.taken_files),
+        "rewritten_shards": list(plan.rewritten_shards),
         "bytes_rewritten": plan.bytes_rewritten,
         "bytes_copied": plan.bytes_copied,
-        "replaced_files": list(plan.replaced_files),
         "notes": list(plan.notes),
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def _recipe_json(recipe: Recipe) -> dict[str, object]:
+    return {
+        "method": recipe.method,
+        "pieces": [{"id": piece.id, "content": piece.content} for piece in recipe.pieces],
+        "note": recipe.note or None,
+    }

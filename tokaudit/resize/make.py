@@ -1,27 +1,28 @@
-"""`make_plan`: contract + request -> Plan. Pure; refuses what would not come out right."""
+"""`make_plan`: the facts of both sides -> Plan. Pure; refuses what would not come out right."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tokaudit.contract import (
-    FLOAT_DTYPES,
     AddedToken,
     Contract,
+    Document,
     Missing,
     Role,
     Table,
     TableKind,
     Vocabulary,
-    present,
 )
 from tokaudit.errors import FactMissing
-from tokaudit.findings import Severity
+from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report
-from tokaudit.resize.edits import config_edits, index_edit, tokenizer_edits, tokenizer_files
-from tokaudit.resize.plan import NewRow, Piece, Plan, TensorEdit
+from tokaudit.resize import edits
+from tokaudit.resize.plan import FileEdit, NewRow, Plan, TensorEdit
 from tokaudit.resize.request import Refused, Request
-from tokaudit.text import listed, named
+from tokaudit.text import named, shown
 
 LARGEST_ROWS = 2**31 - 1  # ids are 32-bit signed integers in the kernels that look them up
 
@@ -29,145 +30,79 @@ LARGEST_ROWS = 2**31 - 1  # ids are 32-bit signed integers in the kernels that l
 # tables which agree among themselves.
 CURED = frozenset({"TA101", "TA103", "TA104", "TA301", "TA313", "TA412"})
 
+# What --force may go on with: ties and special tokens. Rows, tokenizer files and weights must be right.
+FORCED = ("TA2", "TA3")
 
-def make_plan(
-    contract: Contract,
-    report: Report,
-    request: Request,
-    added: Sequence[AddedToken],
-    pieces: Mapping[str, tuple[int, ...]],
-    target: Contract | None = None,
-) -> Plan:
-    """Decide everything. ``pieces`` are the old tokenizer's ids for the text of each new token.
+NOT_READ = Missing("it was not read")
 
-    Raises Refused with the reason where the outcome would not be right.
+
+@dataclass(frozen=True)
+class Facts:
+    """What a plan is made from.
+
+    ``tables`` are those that follow the vocabulary, the input table first. ``added`` are the tokens new to
+    the tokenizer, ``rows`` those to write. ``target`` has the other tokenizer, where there is one.
     """
-    _refuse_broken_source(report, request)
-    tables = _growing_tables(contract)
+
+    contract: Contract
+    report: Report
+    request: Request
+    tables: tuple[Table, ...]
+    added: tuple[AddedToken, ...] = ()
+    rows: tuple[NewRow, ...] = ()
+    roles: Mapping[Role, str] = field(default_factory=dict)
+    special_map: Document | Missing = NOT_READ
+    index: Document | Missing = NOT_READ
+    target: Contract | None = None
+
+
+def make_plan(facts: Facts) -> Plan:
+    """Decide everything. Raises Refused with the reason where the outcome would not be right."""
+    contract = facts.contract
     before = contract.embeddings.input.rows
-    output_rows = present(contract.embeddings.output_or).rows if _has_output(contract) else 0
-    required = max([*(token.id + 1 for token in added), _required(contract, target)])
-    after = _target_rows(request, max(before, output_rows), required)
-    rows = tuple(_new_rows(contract, request, added, pieces, before, after))
-    tensors = tuple(
-        TensorEdit(table, after, _is_output_side(table))
-        for table in tables
-        if table.rows < after or any(row.id < table.rows for row in rows)
-    )
-    files = tuple(tokenizer_edits(contract, request, added)) if target is None else ()
-    files += tuple(config_edits(contract, request, added, after))
-    files += tuple(index_edit(contract, tensors))
+    after = _rows_after(facts, max(table.rows for table in facts.tables))
+    _refuse_ids_without_row(facts, after)
+    tensors = tuple(_tensor_edits(facts, after))
     return Plan(
         source=contract.name,
         rows_before=before,
         rows_after=after,
-        added=tuple(added),
-        rows=rows,
+        added=facts.added,
+        rows=facts.rows,
         tensors=tensors,
-        files=files,
-        replaced_files=()
-        if target is None or target.name == contract.name
-        else tokenizer_files(target.files),
-        tied=contract.embeddings.tie.tied,
-        notes=tuple(_notes(contract, added)),
+        files=tuple(_file_edits(facts, tensors, after)),
+        taken_files=() if facts.target is None else edits.tokenizer_files(facts.target.files),
+        tied=_tied(contract),
+        notes=tuple(_notes(facts, tensors)),
         shards=contract.checkpoint.shards,
     )
 
 
-def _replaced_files(contract: Contract, target: Contract | None) -> tuple[str, ...]:
-    if target is None or target.name == contract.name:
-        return ()
-    return tokenizer_files(target.files)
-
-
-def _refuse_broken_source(report: Report, request: Request) -> None:
+def refuse_broken_source(report: Report, request: Request) -> None:
     if report.unreadable:
         error = report.unreadable[0]
         raise Refused(f"{error.file or 'the source'} cannot be read: {error.message}", hint=error.hint)
     for finding in report.findings:
-        if finding.severity is not Severity.ERROR or finding.rule in CURED:
+        if finding.severity is not Severity.ERROR or finding.rule in CURED or is_forced(finding, request):
             continue
-        if request.force and not finding.rule.startswith(("TA1", "TA7", "TA4")):
-            continue
-        raise Refused(
-            f"the source fails its audit: {finding.slug}: {finding.message}",
-            hint=finding.fix,
-        )
+        raise Refused(f"the source fails its audit: {finding.slug}: {finding.message}", hint=_way(finding))
 
 
-def _growing_tables(contract: Contract) -> tuple[Table, ...]:
-    """Every table that has one row per token id. Raises Refused for one that cannot be extended rightly."""
-    embeddings = contract.embeddings
-    if isinstance(embeddings.input_or, Missing):
-        raise Refused(f"no input table: {embeddings.input_or.reason}")
-    for table in embeddings.tables:
-        if table.packed:
-            raise Refused(
-                f"{table.name} is packed ({table.packed}): its rows cannot be written",
-                hint="dequantise it first, or resize the model it was quantised from",
-            )
-        if table.malformed:
-            raise Refused(f"{table.name} is malformed: {table.malformed}")
-    if embeddings.extra_inputs:
-        names = listed([table.name for table in embeddings.extra_inputs])
-        raise Refused(f"the ids continue in a second input table ({names}), which has its own range")
-    rows = embeddings.input.rows
-    _refuse_fixed_rows(embeddings.input)
-    found: list[Table] = []
-    for table in embeddings.tables:
-        if table.group != embeddings.input.group:
-            raise Refused(
-                f"{table.name} belongs to another vocabulary than {embeddings.input.name}",
-                hint="tokaudit resizes models with one vocabulary",
-            )
-        if _own_size(table, embeddings.input):
-            continue
-        if table.tensor.dtype not in FLOAT_DTYPES:
-            raise Refused(f"{table.name} holds {table.tensor.dtype} values per token id: nothing to average")
-        if table.rows != rows and table.kind is not TableKind.INPUT:
-            raise Refused(f"{table.name} has {table.rows} rows and {embeddings.input.name} has {rows}")
-        found.append(table)
-    return tuple(found)
+def is_forced(finding: Finding, request: Request) -> bool:
+    return request.force and finding.rule.startswith(FORCED)
 
 
-def _own_size(table: Table, reference: Table) -> bool:
-    """Whether the table's size is a config field of its own (Gemma-3n's per-layer embeddings, d2t maps)."""
-    if isinstance(table.expected, Missing) or isinstance(reference.expected, Missing):
-        return False
-    fields = {term.at for term in table.expected.terms}
-    return table.kind is TableKind.SECONDARY and bool(fields) and not (
-        fields & {term.at for term in reference.expected.terms}
-    )  # fmt: skip
+def _way(finding: Finding) -> str:
+    return f"{finding.fix}, or --force" if finding.rule.startswith(FORCED) else finding.fix
 
 
-def _refuse_fixed_rows(table: Table) -> None:
-    """Families whose input table has rows behind the vocabulary (mllama: 8) that must stay at its end."""
-    if isinstance(table.expected, Missing):
-        return
-    if [term.value for term in table.expected.terms] != [table.expected.value]:
-        raise Refused(
-            f"{table.name} has {table.expected.formula} rows by design",
-            hint="new tokens would take the ids of the family's own rows at the end",
-        )
-
-
-def _is_output_side(table: Table) -> bool:
-    return table.kind in (TableKind.OUTPUT, TableKind.BIAS) or "head" in table.name
-
-
-def _has_output(contract: Contract) -> bool:
-    return not isinstance(contract.embeddings.output_or, Missing)
-
-
-def _required(contract: Contract, target: Contract | None) -> int:
-    for side in (target, contract):
-        if side is not None and isinstance(side.vocabulary_or, Vocabulary):
-            return side.vocabulary_or.required_rows.value
-    return 0
-
-
-def _target_rows(request: Request, current: int, required: int) -> int:
+def _rows_after(facts: Facts, current: int) -> int:
     """max(current, required, asked), then the multiple; tables never shrink."""
+    request = facts.request
+    required = max([0, *(row.id + 1 for row in facts.rows)])
+    for side in (facts.target, facts.contract):
+        if side is not None and isinstance(side.vocabulary_or, Vocabulary):
+            required = max(required, side.vocabulary_or.required_rows.value)
     if request.rows is not None and request.rows < max(current, required):
         need = f"the tokens need {required}" if required > current else f"the tables have {current}"
         raise Refused(f"--rows {request.rows} is too few: {need}", hint="tables never shrink")
@@ -181,51 +116,113 @@ def _target_rows(request: Request, current: int, required: int) -> int:
     return after
 
 
-def _new_rows(
-    contract: Contract,
-    request: Request,
-    added: Sequence[AddedToken],
-    pieces: Mapping[str, tuple[int, ...]],
-    before: int,
-    after: int,
-) -> Iterator[NewRow]:
-    asked = {token.content: token.init for token in request.tokens}
-    tokens = {token.id: token for token in added}
-    for id in sorted({*tokens, *range(before, after)}):
-        token = tokens.get(id)
-        if token is None:
-            yield NewRow(id, None, "padding", "padding")
-            continue
-        method = asked.get(token.content) or request.init
-        output_method = asked.get(token.content) or request.output_init or request.init
-        usable = _usable_pieces(contract, pieces.get(token.content, ()), before)
-        note = ""
-        if not usable and method not in ("mean", "zeros", "normal"):
-            note = "its text has no pieces with a row: the mean of the used rows"
-        yield NewRow(id, token.content, _name(method), _name(output_method), usable, note)
-
-
-def _name(method: str) -> str:
-    return method.partition("=")[0]
-
-
-def _usable_pieces(contract: Contract, ids: Sequence[int], rows: int) -> tuple[Piece, ...]:
-    """Pieces that have a row and are not the unknown token."""
-    vocabulary = contract.vocabulary
-    try:
-        unknown = contract.role(Role.UNK).id
-    except FactMissing:
-        unknown = -1
-    return tuple(Piece(id, vocabulary.text(id) or "") for id in ids if id < rows and id != unknown)
-
-
-def _notes(contract: Contract, added: Sequence[AddedToken]) -> Iterator[str]:
-    """Families that count from the end of the vocabulary, where new tokens now stand."""
-    if not added or isinstance(contract.vocabulary_or, Missing):
+def _refuse_ids_without_row(facts: Facts, after: int) -> None:
+    """Ids of the configurations that growing to the tokens' size does not give a row."""
+    if not any(finding.rule in ("TA301", "TA313") for finding in facts.report.findings):
         return
-    texts = contract.vocabulary.by_content
-    first = named(added[0].id, added[0].content)
+    errors = {claim.at for finding in facts.report.findings for claim in finding.claims}
+    for stated in facts.contract.id_fields:
+        beyond = [id for id in stated.ids if id >= after or id < 0]
+        if stated.at in errors and beyond and stated.role not in facts.roles and not facts.request.force:
+            raise Refused(
+                f"{stated.at} names id {beyond[0]}, and the tables will have {after} rows",
+                hint=f"correct {stated.name}, or make room with --rows {max(beyond) + 1}",
+            )
+
+
+def _tensor_edits(facts: Facts, after: int) -> Iterator[TensorEdit]:
+    least = facts.contract.embeddings.input.rows
+    for table in facts.tables:
+        if table.rows < after or any(row.id < table.rows for row in facts.rows):
+            # A smaller table of its own size (Gemma-3n's per-layer embeddings): ids past it read row 0.
+            filler = 0 if table.rows < least else None
+            yield TensorEdit(table, after, _is_output_side(facts.contract, table), filler)
+
+
+def _is_output_side(contract: Contract, table: Table) -> bool:
+    """Whether a table's new rows follow the output recipes: output tables, biases, predictors' heads.
+
+    A stored copy of a tied table follows the input table: both must stay equal.
+    """
+    if table.kind is TableKind.OUTPUT:
+        return not _is_tied_copy(contract, table)
+    return table.kind is TableKind.BIAS or bool(re.search(r"(^|[._])head\.", table.name))
+
+
+def _is_tied_copy(contract: Contract, table: Table) -> bool:
+    embeddings = contract.embeddings
+    tie = embeddings.tie_or
+    if not isinstance(tie, Missing) and not any(reading.tied for reading in tie.readings):
+        return False
+    try:
+        return contract.comparison(embeddings.tie_partner, table).equal
+    except FactMissing:
+        return False
+
+
+def _tied(contract: Contract) -> bool:
+    tie = contract.embeddings.tie_or
+    return not isinstance(tie, Missing) and tie.tied
+
+
+def _file_edits(facts: Facts, tensors: Sequence[TensorEdit], after: int) -> Iterator[FileEdit]:
+    contract = facts.contract
+    ids = {**_known_ids(facts.target or contract), **{token.content: token.id for token in facts.added}}
+    if facts.target is None and (facts.added or facts.roles):
+        yield from edits.added_token_edits(contract.vocabulary, facts.added)
+        yield from edits.role_text_edits(contract, facts.special_map, facts.roles, ids)
+    yield from edits.size_edits(contract, tensors, after)
+    yield from edits.role_id_edits(contract, facts.roles, ids)
+    yield from edits.index_edits(contract, facts.index, tensors)
+
+
+def _known_ids(contract: Contract) -> Mapping[str, int]:
+    vocabulary = contract.vocabulary_or
+    return vocabulary.by_content if isinstance(vocabulary, Vocabulary) else {}
+
+
+def _notes(facts: Facts, tensors: Sequence[TensorEdit]) -> Iterator[str]:
+    """What is worth knowing before it is done."""
+    contract, request = facts.contract, facts.request
+    known = _known_ids(contract)
+    for token in request.tokens:
+        if token.content in known:
+            yield f"{shown(token.content)} is not new: it has id {known[token.content]}"
+    yield from _notes_on_ids(facts)
+    yield from _notes_on_roles(facts)
+    if any(row.output.method == "zeros" for row in facts.rows) and any(
+        edit.table.kind is TableKind.OUTPUT or _tied(contract) for edit in tensors
+    ):
+        yield "a zero output row has logit 0: it wins wherever all other logits are negative"
+
+
+def _notes_on_ids(facts: Facts) -> Iterator[str]:
+    """Families that count from the end of the vocabulary, and fields that name a new token's id already."""
+    contract = facts.contract
+    if not facts.added:
+        return
+    texts = _known_ids(contract)
+    first = named(facts.added[0].id, facts.added[0].content)
     if "<extra_id_0>" in texts:
         yield f"T5 sentinels: code that counts from the last id to <extra_id_0> will find {first} instead"
     if "<|0.00|>" in texts:
         yield f"Whisper timestamps: generation takes every id past <|notimestamps|> for a time, {first} too"
+    new = {token.id: token for token in facts.added}
+    for stated in contract.id_fields:
+        for id in stated.ids:
+            if id in new and not stated.by_default:
+                yield f"{stated.at} names id {id} already, which {shown(new[id].content)} now has"
+
+
+def _notes_on_roles(facts: Facts) -> Iterator[str]:
+    contract = facts.contract
+    if facts.roles and facts.target is None:
+        if isinstance(contract.tokenizer_config_or, Missing) and isinstance(facts.special_map, Missing):
+            yield "no tokenizer_config.json: only the configurations say which token has which role"
+        emitted = {
+            emission.content for emission in contract.vocabulary.emissions if emission.place != "unused"
+        }
+        for role, token in contract.roles.items():
+            if token.content in emitted and facts.roles.get(role, token.content) != token.content:
+                old = named(token.id, token.content)
+                yield f"the post-processor still puts {old} around a text, the {role.value} token so far"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-import torch
-
-from tokaudit.resize.initialisers import weights
-from tokaudit.resize.plan import NewRow, Plan
+from tokaudit.errors import Unreadable
+from tokaudit.formats import limits, strict_json
+from tokaudit.resize.plan import NewRow, Plan, Recipe
 from tokaudit.resize.request import Request
-from tokaudit.resize.rows import StoredRows
 from tokaudit.sources import Source
 
 FILE = "tokaudit-resize.json"
 VERSION = "1.0"
+HASHED_WHOLE = 64 << 20  # a larger shard's header is hashed, and the rows of its tables
+
+Digest = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,10 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRow:
-    """A new row as it came out: norm of the input row, its percentile among the used rows, its neighbours."""
+    """A new row as it came out: norm of the input row, its percentile among the used rows, its neighbours.
+
+    Neighbours are looked for up to a number of rows; beyond it they are empty.
+    """
 
     row: NewRow
     norm: float
@@ -38,93 +44,94 @@ class WrittenRow:
     neighbours: tuple[Neighbour, ...]
 
 
+@dataclass(frozen=True)
+class Digests:
+    """Of the files of both sides by name, and of the rows that stayed by table."""
+
+    source: Mapping[str, Digest]
+    result: Mapping[str, Digest]
+    tables: Mapping[str, str]
+
+
 def manifest(
-    plan: Plan,
-    request: Request,
-    rows: Sequence[WrittenRow],
-    files: Mapping[str, Mapping[str, str]],
-    tables: Mapping[str, str],
+    plan: Plan, request: Request, rows: Sequence[WrittenRow], digests: Digests, previous: object
 ) -> dict[str, object]:
-    """The manifest as JSON data. ``files`` are digests by side and file, ``tables`` of the old rows."""
+    """The manifest as JSON data. ``previous`` is the manifest of an earlier resize of the source, if any."""
     from tokaudit import __version__
 
-    padding = [row.id for row in plan.rows if row.content is None]
     return {
         "manifest_version": VERSION,
         "generator": f"tokaudit {__version__}",
         "rows_before": plan.rows_before,
         "rows_after": plan.rows_after,
+        "tied": plan.tied,
         "seed": request.seed,
-        "tokens": [_token(row, plan.tied) for row in rows],
-        "padding_rows": {"first": padding[0], "count": len(padding)} if padding else None,
+        "tokens": [_token(row, plan) for row in rows],
+        "padding_rows": plan.padding_rows,
         "tensors": [
             {
                 "name": edit.table.name,
                 "file": edit.table.tensor.file,
+                "side": "output" if edit.output_side else "input",
                 "shape_before": list(edit.table.tensor.shape),
                 "shape_after": list(edit.shape_after),
-                "old_rows_sha256": tables[edit.table.name],
+                "old_rows_sha256": digests.tables[edit.table.name],
             }
             for edit in plan.tensors
         ],
-        "digests": {side: dict(found) for side, found in files.items()},
+        "digests": {"source": digests.source, "result": digests.result},
+        "previous": previous,
     }
 
 
-def _token(written: WrittenRow, tied: bool) -> dict[str, object]:
+def _token(written: WrittenRow, plan: Plan) -> dict[str, object]:
     row = written.row
-    pieces = [
-        {
-            "id": piece.id,
-            "content": piece.content,
-            "weight": round(weight, 6),
-            "output_weight": round(output_weight, 6),
-        }
-        for piece, weight, output_weight in zip(
-            row.pieces,
-            weights(row.method, len(row.pieces), output_side=False),
-            weights(row.method if tied else row.output_method, len(row.pieces), output_side=not tied),
-            strict=True,
-        )
-    ]
     return {
         "id": row.id,
         "content": row.content,
-        "method": row.method,
-        "output_method": row.method if tied else row.output_method,
-        "note": row.note or None,
-        "constituents": pieces,
         "norm": round(written.norm, 6),
         "norm_percentile": round(written.percentile, 2),
+        "input": _recipe(row.input, output_side=False),
+        "output": _recipe(row.output, output_side=True) if plan.has_output_side else None,
     }
 
 
-def digest(source: Source, name: str) -> str:
-    """SHA-256 of a file; of a safetensors file its header only (the tables have digests of their own)."""
+def _recipe(recipe: Recipe, *, output_side: bool) -> dict[str, object]:
+    shares = recipe.weights(output_side=output_side)
+    return {
+        "method": recipe.method,
+        "constituents": [
+            {"id": piece.id, "content": piece.content, "weight": round(share, 6)}
+            for piece, share in zip(recipe.pieces, shares, strict=True)
+        ],
+        "note": recipe.note or None,
+    }
+
+
+def digests_of(source: Source, names: Iterable[str]) -> Mapping[str, Digest]:
+    """Size and SHA-256 of each file; of a large safetensors file that of its header."""
+    return {name: _digest(source, name) for name in sorted(names)}
+
+
+def _digest(source: Source, name: str) -> Digest:
     with source.open(name) as file:
-        if not name.endswith(".safetensors"):
-            return "sha256:" + hashlib.sha256(file.read(0, file.size)).hexdigest()
-        (length,) = struct.unpack("<Q", file.read(0, 8))
-        return "sha256-of-header:" + hashlib.sha256(file.read(0, 8 + length)).hexdigest()
+        if name.endswith(".safetensors") and file.size > HASHED_WHOLE:
+            (length,) = struct.unpack("<Q", file.read(0, 8))
+            header = hashlib.sha256(file.read(0, 8 + length)).hexdigest()
+            return {"bytes": file.size, "header_sha256": header}
+        digest = hashlib.sha256()
+        for start in range(0, file.size, 1 << 20):
+            digest.update(file.read(start, min(1 << 20, file.size - start)))
+        return {"bytes": file.size, "sha256": digest.hexdigest()}
 
 
-def nearest(rows: StoredRows, values: torch.Tensor, most: int) -> list[list[tuple[int, float]]]:
-    """For each of ``values`` [k, hidden]: the ids of the closest used rows by cosine, the closest first.
+def read_manifest(source: Source) -> object:
+    """The manifest that an earlier resize left in the source; None where there is none to be read."""
+    if FILE in source.names():
+        with suppress(Unreadable):
+            return strict_json.read_object(source, FILE, limits.SIDE_FILE_BYTES).value
+    return None
 
-    One pass over the table; a row never counts as its own neighbour, nor as that of another new row.
-    """
-    wanted = torch.nn.functional.normalize(values, dim=1)
-    best = torch.full((len(values), most), -2.0)
-    ids = torch.zeros(len(values), most, dtype=torch.long)
-    for first, chunk in rows.chunks():
-        used = rows.used[first : first + len(chunk)]
-        cosine = wanted @ torch.nn.functional.normalize(chunk, dim=1).nan_to_num().T
-        cosine[:, ~used] = -2.0
-        both = torch.cat([best, cosine], 1)
-        places = torch.cat([ids, torch.arange(first, first + len(chunk)).expand(len(values), -1)], 1)
-        best, order = both.topk(most, dim=1)
-        ids = places.gather(1, order)
-    return [
-        [(id, round(value, 4)) for id, value in zip(row, cosines, strict=True) if value > -2.0]
-        for row, cosines in zip(ids.tolist(), best.tolist(), strict=True)
-    ]
+
+def as_text(document: Mapping[str, object]) -> str:
+    return json.dumps(document, indent=2) + "\n"

@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokaudit.contract import AddedToken, Shard, Table
+from tokaudit.contract import AddedToken, Shard, Table, TableKind
 from tokaudit.findings import Location
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A token of the old tokenizer that a new token's text falls into."""
+    """A token of the old tokenizer that a new row takes its values from."""
 
     id: int
     content: str
 
 
 @dataclass(frozen=True, slots=True)
-class NewRow:
-    """A row to write. ``content`` is None for a padding row; ``pieces`` are what its values come from.
+class Recipe:
+    """How a new row gets its values on one side: the method, and the tokens whose rows it reads.
 
-    ``method`` initialises the input side, ``output_method`` the output side and the biases. ``note`` says
-    why the method is not the one that was asked for.
+    ``note`` says why the outcome is not what the method's name promises.
+    """
+
+    method: str
+    pieces: tuple[Piece, ...] = ()
+    note: str = ""
+
+    def weights(self, *, output_side: bool) -> tuple[float, ...]:
+        """The share of each piece in the row; they add up to 1.
+
+        "weighted-subwords": they rise along the pieces for input rows, which must carry the state after the
+        last piece, and fall for output rows, which must predict the first.
+        """
+        count = len(self.pieces)
+        if self.method != "weighted-subwords":
+            return (1 / count,) * count if count else ()
+        total = count * (count + 1) / 2
+        rising = tuple(place / total for place in range(1, count + 1))
+        return rising[::-1] if output_side else rising
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A token whose row is to be written.
+
+    ``input`` is for the input side and the tables that copy it, ``output`` for the output table and biases.
     """
 
     id: int
-    content: str | None
-    method: str
-    output_method: str
-    pieces: tuple[Piece, ...] = ()
-    note: str = ""
+    content: str
+    input: Recipe
+    output: Recipe
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEdit:
-    """A table that grows (or whose padding rows are written). ``output_side`` picks the initialiser."""
+    """A table that grows, or in which padding rows become rows of tokens.
+
+    ``output_side`` picks the recipe. Rows that no new token has are copies of row ``filler``, or padding
+    where there is none.
+    """
 
     table: Table
     rows_after: int
     output_side: bool
+    filler: int | None = None
 
     @property
     def shape_after(self) -> tuple[int, ...]:
@@ -47,9 +75,26 @@ class TensorEdit:
         return tuple(shape)
 
     @property
+    def repeats(self) -> bool:
+        """Whether the table holds again what another one holds: a tied copy, an encoder's, a predictor's."""
+        kind = self.table.kind
+        return kind is TableKind.SECONDARY or (kind is TableKind.OUTPUT and not self.output_side)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.table.tensor.nbytes // self.table.rows
+
+    @property
     def bytes_added(self) -> int:
-        tensor = self.table.tensor
-        return (self.rows_after - self.table.rows) * (tensor.nbytes // max(1, self.table.rows))
+        return (self.rows_after - self.table.rows) * self.row_bytes
+
+    @property
+    def values_added(self) -> int:
+        """How many numbers the tensor gains."""
+        width = 1
+        for axis, length in enumerate(self.table.tensor.shape):
+            width *= 1 if axis == self.table.axis else length
+        return (self.rows_after - self.table.rows) * width
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +110,11 @@ class FileEdit:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a resize will do. ``rows_before`` and ``rows_after`` count rows of the input table."""
+    """Everything a resize will do. ``rows_before`` and ``rows_after`` count rows of the input table.
+
+    ``rows`` are the tokens whose rows are written, by id. ``added`` are those of them that are new to the
+    tokenizer. ``taken_files`` come from the other tokenizer's directory, in place of the source's own.
+    """
 
     source: str
     rows_before: int
@@ -74,14 +123,33 @@ class Plan:
     rows: tuple[NewRow, ...]
     tensors: tuple[TensorEdit, ...]
     files: tuple[FileEdit, ...]
-    replaced_files: tuple[str, ...]  # taken from the other tokenizer's directory
+    taken_files: tuple[str, ...]
     tied: bool
     notes: tuple[str, ...]
     shards: tuple[Shard, ...] = ()
 
     @property
     def nothing_to_do(self) -> bool:
-        return not (self.tensors or self.files or self.replaced_files)
+        return not (self.tensors or self.files or self.taken_files)
+
+    @property
+    def padding_rows(self) -> int:
+        """How many new rows belong to no token."""
+        return self.rows_after - self.rows_before - sum(row.id >= self.rows_before for row in self.rows)
+
+    @property
+    def padding_bias(self) -> bool:
+        """Whether padding rows get a bias that keeps them from being chosen."""
+        return self.padding_rows > 0 and any(edit.table.kind is TableKind.BIAS for edit in self.tensors)
+
+    @property
+    def has_output_side(self) -> bool:
+        """Whether any table is filled by the output recipes."""
+        return any(edit.output_side for edit in self.tensors)
+
+    @property
+    def rewritten_shards(self) -> tuple[str, ...]:
+        return tuple(sorted({edit.table.tensor.file for edit in self.tensors}))
 
     @property
     def bytes_rewritten(self) -> int:
@@ -91,9 +159,8 @@ class Plan:
 
     @property
     def bytes_copied(self) -> int:
-        """Size of the shards that the kernel copies as they are."""
+        """Size of the shards that are copied as they are."""
         return sum(shard.size for shard in self.shards if shard.file not in self.rewritten_shards)
 
-    @property
-    def rewritten_shards(self) -> tuple[str, ...]:
-        return tuple(sorted({edit.table.tensor.file for edit in self.tensors}))
+    def edits_of(self, shard: str) -> Iterator[TensorEdit]:
+        return (edit for edit in self.tensors if edit.table.tensor.file == shard)

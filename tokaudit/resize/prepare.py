@@ -3,56 +3,95 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from tokaudit import audit
-from tokaudit.contract import AddedToken, Contract, Options
+from tokaudit.contract import AddedToken, Contract, Document, Missing, Options
 from tokaudit.errors import FactMissing, UsageError
-from tokaudit.load import load
-from tokaudit.resize.make import make_plan
-from tokaudit.resize.pieces import decompose
+from tokaudit.formats import limits
+from tokaudit.load import Opening
+from tokaudit.load.reader import Reader
+from tokaudit.report import Report
+from tokaudit.resize.make import Facts, make_plan, refuse_broken_source
+from tokaudit.resize.pieces import OldTokenizer
 from tokaudit.resize.plan import Plan
 from tokaudit.resize.request import Refused, Request
-from tokaudit.resize.tokens import tokens_of_target, tokens_to_add
+from tokaudit.resize.tables import growing_tables, refuse_adapter
+from tokaudit.resize.tokens import roles_of_target, tokens_of_target, tokens_to_add, tokens_without_row
+from tokaudit.tokenizing import TokenizerProcess
+
+Directory = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    contract: Contract
-    target: Contract | None
+    """The plan and what it was made from: the source, its audit, and the other tokenizer's directory."""
+
     plan: Plan
+    contract: Contract
+    report: Report
+    target: Contract | None
 
 
-def plan_resize(
-    source: str | os.PathLike[str],
-    request: Request,
-    *,
-    to_tokenizer: str | os.PathLike[str] | None = None,
-) -> Plan:
+def plan_resize(source: Directory, request: Request, *, to_tokenizer: Directory | None = None) -> Plan:
     """What ``resize`` would do; nothing is written. Raises Refused, UsageError and Unreadable."""
     return prepare(source, request, to_tokenizer).plan
 
 
-def prepare(
-    source: str | os.PathLike[str],
-    request: Request,
-    to_tokenizer: str | os.PathLike[str] | None,
-) -> Prepared:
+def prepare(source: Directory, request: Request, to_tokenizer: Directory | None) -> Prepared:
     """Everything a resize decides before it writes. Raises Refused, UsageError and Unreadable."""
     if to_tokenizer is not None and (request.tokens or request.roles):
         raise UsageError("--to-tokenizer brings its own tokens", hint="give it without --add-token")
-    contract = load(source, options=Options())
+    if to_tokenizer is not None and os.path.realpath(to_tokenizer) == os.path.realpath(source):
+        to_tokenizer = None  # fit the rows to the model's own tokenizer: every resize does
+    with ExitStack() as stack:
+        opening = stack.enter_context(Opening(source))
+        other = None if to_tokenizer is None else stack.enter_context(Opening(to_tokenizer))
+        try:
+            return _prepared(opening, other, request)
+        except FactMissing as missing:
+            raise Refused(f"the resize cannot be planned: {missing.reason}") from None
+
+
+def _prepared(opening: Opening, other: Opening | None, request: Request) -> Prepared:
+    contract = opening.contract(Options())
+    refuse_adapter(contract)
     report = audit.run(contract)
-    target = None if to_tokenizer is None else load(to_tokenizer, options=Options(read_weights=False))
-    try:
-        if target is not None:
-            added: Sequence[AddedToken] = tokens_of_target(contract, target)
-        elif request.tokens or request.roles:
-            added = tokens_to_add(contract, request)
-        else:
-            added = ()
-        pieces = decompose(source, contract, request, added)
-        return Prepared(contract, target, make_plan(contract, report, request, added, pieces, target))
-    except FactMissing as missing:
-        raise Refused(f"the resize cannot be planned: {missing.reason}") from None
+    refuse_broken_source(report, request)
+    facts = Facts(contract, report, request, growing_tables(contract), roles=request.roles)
+    asked, process = contract, _running(opening)
+    if other is not None:
+        target = other.contract(Options(read_weights=False))
+        added, roles = tokens_of_target(contract, target), roles_of_target(contract, target)
+        facts = replace(facts, target=target, added=added, roles=roles)
+        if process is None:
+            asked, process = target, _running(other)
+    elif request.tokens or request.roles:
+        facts = replace(facts, added=tokens_to_add(contract, request))
+    rows = contract.embeddings.input.rows
+    reader = Reader(opening.model)
+    facts = replace(
+        facts,
+        rows=OldTokenizer(asked, process, rows).new_rows(request, _tokens_to_write(facts, rows)),
+        special_map=reader.document("special_tokens_map.json"),
+        index=_index(contract, reader),
+    )
+    return Prepared(make_plan(facts), contract, report, facts.target)
+
+
+def _tokens_to_write(facts: Facts, rows: int) -> tuple[AddedToken, ...]:
+    """The new tokens, and those that the tokenizer has already but the table has no row for."""
+    vocabulary = (facts.target or facts.contract).vocabulary_or
+    tokens = {token.id: token for token in tokens_without_row(vocabulary, rows)}
+    tokens |= {token.id: token for token in facts.added}
+    return tuple(tokens.values())
+
+
+def _running(opening: Opening) -> TokenizerProcess | None:
+    return opening.process if isinstance(opening.process, TokenizerProcess) else None
+
+
+def _index(contract: Contract, reader: Reader) -> Document | Missing:
+    index = contract.checkpoint.index_or
+    return index if isinstance(index, Missing) else reader.document(index.file, limits.INDEX_BYTES)

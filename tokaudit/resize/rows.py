@@ -1,14 +1,16 @@
-"""Rows of a stored table as float32, without ever holding the table: single ones, or all in one pass."""
+"""Rows of a stored table as numbers, without ever holding the table: single ones, or all in one pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 
-from tokaudit.contract import DTYPE_BITS, Table
+from tokaudit.contract import Table, TableKind
+from tokaudit.resize.copying import fill
 from tokaudit.sources import OpenFile
 
 # How safetensors' dtype names are called in torch. Integer and packed tables have no rows to average.
@@ -17,11 +19,9 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
 }
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES = 1 << 20  # with its float32 copy it stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -42,74 +42,99 @@ class StoredRows:
         return TORCH_DTYPES[self.table.tensor.dtype]
 
     @property
-    def hidden(self) -> int:
-        return self.row_bytes * 8 // DTYPE_BITS[self.table.tensor.dtype]
+    def working(self) -> torch.dtype:
+        """What sums are made in: float32, or the stored dtype where that is wider."""
+        return torch.float64 if self.dtype is torch.float64 else torch.float32
 
     @property
     def row_bytes(self) -> int:
         return self.table.tensor.nbytes // self.table.rows
 
-    def raw(self, first: int, past: int) -> bytes:
-        """The stored bytes of rows first .. past - 1."""
-        start = self.table.tensor.start + first * self.row_bytes
-        return self.file.read(start, (past - first) * self.row_bytes)
+    @property
+    def hidden(self) -> int:
+        return self.row_bytes // self.dtype.itemsize
+
+    @property
+    def is_bias(self) -> bool:
+        return self.table.kind is TableKind.BIAS
 
     def gather(self, ids: Sequence[int]) -> torch.Tensor:
-        """The rows with these ids as float32 [len(ids), hidden]."""
-        data = bytearray().join(self.raw(id, id + 1) for id in ids)
-        return self._decoded(data)
+        """The rows with these ids [len(ids), hidden]."""
+        data = bytearray(len(ids) * self.row_bytes)
+        for place, id in enumerate(ids):
+            window = memoryview(data)[place * self.row_bytes : (place + 1) * self.row_bytes]
+            fill(self.file, self.table.tensor.start + id * self.row_bytes, window)
+        if not data:
+            return torch.empty(0, self.hidden, dtype=self.working)
+        return torch.frombuffer(data, dtype=self.dtype).view(len(ids), self.hidden).to(self.working)
 
     def chunks(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """(first row, float32 [n, hidden]) over the whole table, a few MB at a time."""
-        step = max(1, _CHUNK_BYTES // self.row_bytes)
-        for first in range(0, self.table.rows, step):
-            past = min(first + step, self.table.rows)
-            yield first, self._decoded(bytearray(self.raw(first, past)))
+        """(first row, [n, hidden]) over the whole table; each chunk is the caller's until the next one.
 
-    def _decoded(self, data: bytearray) -> torch.Tensor:
-        if not data:
-            return torch.empty(0, self.hidden)
-        return torch.frombuffer(data, dtype=self.dtype).view(-1, self.hidden).to(torch.float32)
+        All chunks use the same memory: fresh memory for each would cost more than reading it, and leave holes
+        in the heap that add up to a good part of the table.
+        """
+        step = min(self.table.rows, max(1, _CHUNK_BYTES // self.row_bytes))
+        data = bytearray(step * self.row_bytes)
+        stored = torch.frombuffer(data, dtype=self.dtype).view(step, self.hidden)
+        numbers = torch.empty(step, self.hidden, dtype=self.working)
+        for first in range(0, self.table.rows, step):
+            rows = min(step, self.table.rows - first)
+            window = memoryview(data)[: rows * self.row_bytes]
+            fill(self.file, self.table.tensor.start + first * self.row_bytes, window)
+            numbers[:rows].copy_(stored[:rows])
+            yield first, numbers[:rows]
 
     @cached_property
     def summary(self) -> RowSummary:
-        """Mean and norms of the used rows: one pass. Zero rows and rows that are not finite are left out."""
+        """Mean and norms of the used rows: one pass.
+
+        Rows that are not finite are left out, and zero ones: they were never trained. In a bias zero is a
+        value like any other.
+        """
         total = torch.zeros(self.hidden, dtype=torch.float64)
         norms = torch.empty(self.table.rows)
         counted = torch.zeros(self.table.rows, dtype=torch.bool)
         for first, rows in self.chunks():
-            norm = torch.linalg.vector_norm(rows, dim=1)
             past = first + len(rows)
+            norm = torch.linalg.vector_norm(rows, dim=1)
             norms[first:past] = norm
-            counted[first:past] = self.used[first:past] & torch.isfinite(norm) & (norm > 0)
-            total += rows[counted[first:past]].sum(0, dtype=torch.float64)
-        count = int(counted.sum())
-        if count == 0:
-            return RowSummary(torch.zeros(self.hidden), norms, counted, 0.0)
-        mean = (total / count).to(torch.float32)
-        return RowSummary(mean, norms, counted, float(norms[counted].median()))
-
-    @cached_property
-    def covariance(self) -> torch.Tensor:
-        """Covariance of the used rows, float32 [hidden, hidden]: a second pass."""
-        summary = self.summary
-        total = torch.zeros(self.hidden, self.hidden)
-        for first, rows in self.chunks():
-            centred = rows[summary.counted[first : first + len(rows)]] - summary.mean
-            total += centred.T @ centred
-        return total / max(1, int(summary.counted.sum()) - 1)
+            counted[first:past] = self.used[first:past] & norm.isfinite() & ((norm > 0) | self.is_bias)
+            rows[~counted[first:past]] = 0
+            total += rows.sum(0, dtype=torch.float64)
+        count = max(1, int(counted.sum()))
+        median = float(norms[counted].median()) if counted.any() else 0.0
+        return RowSummary((total / count).to(self.working), norms, counted, median)
 
 
 @dataclass(frozen=True)
 class RowSummary:
-    """``mean`` [hidden] and ``norms`` [rows] as float32; ``counted`` bool [rows]."""
+    """``mean`` [hidden], ``norms`` [rows] as float32, ``counted`` bool [rows]."""
 
     mean: torch.Tensor
     norms: torch.Tensor
     counted: torch.Tensor
     median_norm: float
 
-    def percentile(self, norm: float) -> float:
-        """Share of the used rows whose norm is below this one, in percent."""
-        used = self.norms[self.counted]
-        return 100.0 * float((used < norm).sum()) / max(1, len(used))
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in the calling thread alone.
+
+    Chunks are small, and the run has threads of its own: where other work fills the processors, torch's
+    threads wait for each other at every chunk, twenty times as long as one of them computes.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def used_rows(rows: int, token_ids: Sequence[int]) -> torch.Tensor:
+    """bool [rows]: rows of the tokens; all rows where no token is known."""
+    known = [id for id in token_ids if id < rows]
+    mask = torch.full((rows,), not known)
+    mask[known] = True
+    return mask
