@@ -3,7 +3,7 @@
     0         no finding at or above --fail-on
     1         findings
     2         no verdict: a wrong call, input that cannot be read, a limit, an internal error
-    130, 143  interrupted, terminated
+    130, 143  interrupted, terminated (129: the terminal is gone)
 
 What a command prints is collected, and written when its exit code is settled: a reader that has gone or a
 disk that is full can then never look like findings. A code of 2 always comes with one line on standard error.
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 NO_VERDICT = 2
 INTERRUPTED = 130
-TERMINATED = 143
+SIGNALLED = 128  # and the number of the signal
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived."""
+    """SIGTERM or SIGHUP arrived; its number is the argument."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _main(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Terminated:
-        return TERMINATED
+    except Terminated as end:
+        return SIGNALLED + int(end.args[0])
     except BaseException as error:  # the panic of a Rust extension is no Exception
         from tokaudit.cli import streams
 
@@ -53,6 +53,8 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     gc.disable()  # a run is short and makes millions of objects that are all needed: half its time
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, _terminate)
     if sys.stdout is None:
         raise UsageError("standard output is closed, so the report cannot be printed")
     outcome, code = _run(arguments)
@@ -98,4 +100,4 @@ def _code(outcome: Outcome) -> int:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise Terminated
+    raise Terminated(signum)
