@@ -52,7 +52,7 @@ def result_text(result: Result, view: View) -> str:
         page.put(("  files    ", "dim"), text=listed(names, most=MOST_FILES) or "none changed")
     page.blank()
     for written in result.rows[:MOST_TOKENS]:
-        _written(page, written)
+        _written(page, written, plan)
     _more(page, len(result.rows), "in tokaudit-resize.json")
     page.blank()
     if result.left_behind:
@@ -81,8 +81,9 @@ def _summary(page: Page, plan: Plan) -> None:
     if plan.rows_before == plan.rows_after:
         rows = f"{plan.rows_before}, as before"
     page.put(("  rows     ", "dim"), text=rows)
-    tables = f"{counted(len(plan.tensors), 'table')} in {counted(len(plan.rewritten_shards), 'shard')}"
-    tie = ", the output embeddings tied to the input embeddings" if plan.tied else ""
+    shards = counted(len(plan.rewritten_shards), "shard")
+    tables = f"{counted(len(plan.tensors), 'table')} in {shards}" if plan.tensors else "none changed"
+    tie = ", output embeddings tied to input embeddings" if plan.tied else ""
     page.put(("  tables   ", "dim"), text=tables + tie)
     moved = f"{size(plan.bytes_rewritten)} rewritten, {size(plan.bytes_copied)} copied"
     page.put(("  weights  ", "dim"), text=moved)
@@ -130,7 +131,7 @@ def _tokens(page: Page, plan: Plan) -> None:
     page.blank()
     if plan.rows:
         page.put(("new tokens", "bold"))
-        rows = [(named(row.id, row.content), _origin(row)) for row in plan.rows[:MOST_TOKENS]]
+        rows = [(named(row.id, row.content), _origin(row, plan)) for row in plan.rows[:MOST_TOKENS]]
         page.columns(rows, indent=2, styles=("", "dim"))
         _more(page, len(plan.rows), "in --plan json")
     if plan.padding_rows:
@@ -140,9 +141,9 @@ def _tokens(page: Page, plan: Plan) -> None:
     page.blank()
 
 
-def _origin(row: NewRow) -> str:
+def _origin(row: NewRow, plan: Plan) -> str:
     """Where a row's values come from, in words."""
-    if row.input == row.output:
+    if row.input == row.output or not plan.has_output_side:
         return _recipe(row.input)
     return f"input {_recipe(row.input)}; output {_recipe(row.output)}"
 
@@ -152,9 +153,9 @@ def _recipe(recipe: Recipe) -> str:
     return f"{recipe.method}: {recipe.note or pieces}" if recipe.note or pieces else recipe.method
 
 
-def _written(page: Page, written: WrittenRow) -> None:
+def _written(page: Page, written: WrittenRow, plan: Plan) -> None:
     page.put((f"  {named(written.row.id, written.row.content)}", "bold"))
-    page.put(("    from  ", "dim"), text=_origin(written.row))
+    page.put(("    from  ", "dim"), text=_origin(written.row, plan))
     norm = f"{written.norm:.4g}, above {written.percentile:.0f} % of the rows in use"
     page.put(("    norm  ", "dim"), text=norm)
     near = [f"{named(near.id, near.content)} {near.cosine:.2f}" for near in written.neighbours]

@@ -190,10 +190,16 @@ def _notes(facts: Facts, tensors: Sequence[TensorEdit]) -> Iterator[str]:
             yield f"{shown(token.content)} is not new: it has id {known[token.content]}"
     yield from _notes_on_ids(facts)
     yield from _notes_on_roles(facts)
-    if any(row.output.method == "zeros" for row in facts.rows) and any(
-        edit.table.kind is TableKind.OUTPUT or _tied(contract) for edit in tensors
-    ):
+    if not contract.embeddings.known:
+        yield f"the class is not known: its tables were found by {contract.embeddings.source}"
+    if _has_zero_logits(contract, facts.rows, tensors):
         yield "a zero output row has logit 0: it wins wherever all other logits are negative"
+
+
+def _has_zero_logits(contract: Contract, rows: Sequence[NewRow], tensors: Sequence[TensorEdit]) -> bool:
+    own = any(edit.table.kind is TableKind.OUTPUT and edit.output_side for edit in tensors)
+    recipes = [row.output if own else row.input for row in rows if own or _tied(contract)]
+    return any(recipe.method == "zeros" for recipe in recipes)
 
 
 def _notes_on_ids(facts: Facts) -> Iterator[str]:

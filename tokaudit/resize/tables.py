@@ -53,6 +53,9 @@ def refuse_adapter(contract: Contract) -> None:
 
 
 def _refuse_entangled(contract: Contract, embeddings: Embeddings) -> None:
+    if embeddings.extra_inputs:
+        names = listed([table.name for table in embeddings.extra_inputs])
+        raise Refused(f"the ids go on in another input table ({names}): new tokens would take them")
     for table in embeddings.tables:
         own = table.group == embeddings.input.group
         if not own and (table.group in _ENTANGLED or table.kind is not TableKind.SECONDARY):
@@ -60,9 +63,6 @@ def _refuse_entangled(contract: Contract, embeddings: Embeddings) -> None:
                 f"{table.name} belongs to another vocabulary than {embeddings.input.name}",
                 hint="tokaudit resizes models with one vocabulary",
             )
-    if embeddings.extra_inputs:
-        names = listed([table.name for table in embeddings.extra_inputs])
-        raise Refused(f"the ids go on in another input table ({names}): new tokens would take them")
     hashed = next((name for name in contract.checkpoint.tensors if _HASHED.search(name)), None)
     if hashed is not None:
         raise Refused(f"{hashed} is addressed by a hash that depends on vocab_size: every row would move")
