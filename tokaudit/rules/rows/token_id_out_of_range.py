@@ -49,11 +49,10 @@ class TokenIdOutOfRange(Rule):
         shown = shown_strays(contract, strays.mattering)
         past = found + len(strays.unused)
         plain = found > 1 and contract.references.keys().isdisjoint(strays.mattering)
-        kind = "base token" if plain else "token id"
+        what = f"{found} tokens of the base vocabulary" if plain else counted(found, "token id")
         names = [named(stray.id, stray.content) if plain else stray.words for stray in shown]
         yield self.finding(
-            f"{counted(found, kind)} {'has' if found == 1 else 'have'} no row: "
-            f"{listed(names, total=found)}; {limit.words}",
+            f"{what} {'has' if found == 1 else 'have'} no row: {listed(names, total=found)}; {limit.words}",
             [*(stray.claim for stray in shown[:3]), limit.claim, *shown[0].references],
             why="looking such an id up fails: an IndexError on a CPU, a device-side assert on a GPU",
             fix=f"`tokaudit resize SRC DST --rows {strays.rows_needed}` gives {counted(past, 'id')} a row; "
