@@ -19,6 +19,8 @@ from typer.main import get_command
 
 from tokaudit.cli.app import app
 from tokaudit.cli.explain import explain
+from tokaudit.formats import limits
+from tokaudit.load.tokenizer import MOST_TOKENS_TRIED
 from tokaudit.rule import Rule, all_rules
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -240,6 +242,14 @@ def test_examples_of_the_library_give_what_they_show(
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
+def test_recipes_name_files_that_exist() -> None:
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`((?!\.\./)[a-z_./]+(?:/|\.(?:py|md|json|jsonl)))`", text))
+    homes = [PROJECT, PROJECT / "tokaudit", PROJECT / "tokaudit" / "resize"]
+    assert {"fixtures/tinylm/", "load/", "formats/limits.py", "proof.py"} <= names
+    assert [name for name in names if not any((home / name).exists() for home in homes)] == []
+
+
 def test_the_readme_shows_the_commands_that_ci_runs() -> None:
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     ci = (PROJECT / ".ci" / "run").read_text(encoding="utf-8")
@@ -254,6 +264,11 @@ def test_figures_in_the_readme_are_those_of_the_tests_and_the_benchmarks() -> No
     for right, measured in re.findall(r"(\d+) of (\d+) measured classes", readme):
         assert re.search(rf"def test_.*_{right}_of_{measured}_.*classes", families)
     assert f" {len(CASES)} cases " in readme
+    assert f" {limits.TOKENIZER_BYTES // 2**20} MiB for tokenizer.json" in readme
+    assert (
+        f" {limits.SIDE_FILE_BYTES // 2**20} MiB for other JSON files, {limits.JSON_DEPTH} levels" in readme
+    )
+    assert f" up to {MOST_TOKENS_TRIED:,} tokens" in readme
     benchmarks = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     for figure in re.findall(r"\d+\.\d+ s\b|\d+\.\d+x|\d+ MB\b", readme):
         assert figure in benchmarks
