@@ -102,7 +102,7 @@ class _Parser:
         # Each of these is rare and cheap to rule out by the bytes; only then every value is looked at.
         if (
             self.nonfinite
-            or _SURROGATE_ESCAPE.search(data)
+            or (_SURROGATE_ESCAPE.search(data) and _has_lone_surrogate(value))
             or _LONG_INTEGER in data.translate(_DIGITS_TO_ZERO)
         ):
             self._refuse_odd_values(value)
@@ -205,6 +205,15 @@ class _Parser:
 
     def _not_finite(self, at: Location) -> Unreadable:
         return Unreadable("json-nonfinite", self.file, f"{_pointer(at)}: {self.nonfinite} is not valid JSON")
+
+
+def _has_lone_surrogate(value: object) -> bool:
+    """Whether a text holds half of a pair; a file in ASCII writes whole ones as escapes, too."""
+    try:
+        json.dumps(value, ensure_ascii=False, check_circular=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _deeper_than(value: object, limit: int) -> bool:
