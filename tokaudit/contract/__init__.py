@@ -24,7 +24,7 @@ from tokaudit.contract.checkpoint import (
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
-from tokaudit.contract.lock import ListDigest, Lock, LockedRole, LockedTable, LockedToken, Probe
+from tokaudit.contract.lock import ListDigest, ListDigests, Lock, LockedRole, LockedTable, LockedToken, Probe
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.vocabulary import (
     AddedToken,
@@ -58,6 +58,7 @@ __all__ = [
     "IdField",
     "Index",
     "ListDigest",
+    "ListDigests",
     "Loaded",
     "Lock",
     "LockedRole",

@@ -24,6 +24,18 @@ class ListDigest:
 
 
 @dataclass(frozen=True, slots=True)
+class ListDigests:
+    """Digests of a vocabulary's long lists, by the ids that its files declare; None for one it does not have.
+
+    They are made while the `tokenizers` library loads the file, which takes as long.
+    """
+
+    mapping: ListDigest
+    merges: ListDigest | None
+    scores: ListDigest | None
+
+
+@dataclass(frozen=True, slots=True)
 class LockedToken:
     """An added token: its effective id, its text, its matching flags."""
 

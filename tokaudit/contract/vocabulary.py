@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import chain
 
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.contract.lock import ListDigests
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.text import shown
@@ -266,6 +267,9 @@ class Loaded:
     probes: Mapping[str, tuple[int, ...] | None] | Missing = NOT_PROBED
 
 
+NO_DIGESTS = Missing("nothing was digested")
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """All witnesses of token ids, in order of precedence.
@@ -283,6 +287,7 @@ class Vocabulary:
     class_or: TokenizerClass | Missing = NO_CLASS
     merges_file: MergesFile | None = None
     unread: tuple[str, ...] = ()  # why vocabulary files beside the ones above say nothing
+    digests_or: ListDigests | Missing = NO_DIGESTS
 
     @property
     def pipeline(self) -> Pipeline:
@@ -291,6 +296,11 @@ class Vocabulary:
     @property
     def loaded(self) -> Loaded:
         return present(self.loaded_or)
+
+    @property
+    def digests(self) -> ListDigests:
+        """Digests of the long lists, where they were asked for."""
+        return present(self.digests_or)
 
     @property
     def tokenizer_class(self) -> TokenizerClass:
@@ -333,7 +343,9 @@ class Vocabulary:
         """
         if isinstance(self.pipeline_or, Missing):
             return self.by_content
-        return {**self.by_content, **self.loaded.effective}
+        declared = self.by_content
+        renumbered = {text: id for text, id in self.loaded.effective.items() if declared.get(text) != id}
+        return {**declared, **renumbered} if renumbered else declared
 
     @cached_property
     def by_id(self) -> Mapping[int, str]:

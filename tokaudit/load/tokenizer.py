@@ -72,6 +72,10 @@ def read_tokenizer(
         merges_file=merges if isinstance(merges, MergesFile) else None,
         unread=unread,
     )
+    if options.lock or options.snapshot:
+        from tokaudit.locks.make import list_digests
+
+        vocabulary = replace(vocabulary, digests_or=list_digests(vocabulary))
     asked = {token.content for token in vocabulary.added if token.special}
     asked |= {token.content for token in special if token.content}
     asked |= {text for template in templates for text in template.control}

@@ -1,7 +1,7 @@
 """Digests that do not depend on how a file is written: framed bytes, and canonical JSON (RFC 8785).
 
-Every frame begins with its position and states its lengths, so no two lists have the same bytes. All integers
-are unsigned, 32 bits, big-endian; all texts are UTF-8.
+A frame begins with its position and states its lengths, so no two lists have the same bytes. All integers are
+unsigned, 32 bits, big-endian; all texts are UTF-8.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 
-from tokaudit.contract import ListDigest, Tensor
+from tokaudit.contract import ListDigest, Pipeline, Tensor
 from tokaudit.errors import FactMissing
 from tokaudit.formats import limits
 from tokaudit.sources import Source
@@ -20,7 +20,7 @@ from tokaudit.text import size
 
 PREFIX = "sha256:"
 BLOCK = 4096  # positions that share one short digest
-BLOCK_DIGITS = 16
+BLOCK_DIGITS = 16  # of BLAKE2b
 PIECE_BYTES = 2**20
 LARGEST_ID = 2**32 - 1
 
@@ -37,21 +37,42 @@ def canonical_digest(value: object) -> str:
 
 
 def mapping_digest(ids: Mapping[str, int]) -> ListDigest:
-    """Frames of id, length, text; by id, and by text where two share one."""
-    pairs = sorted((id, content.encode("utf-8", "surrogatepass")) for content, id in ids.items())
-    positions = [id for id, _ in pairs]
-    texts = [text for _, text in pairs]
+    """Frames of id, length in bytes, text; by id, and by text where two share one."""
+    contents = sorted(ids, key=ids.__getitem__)
+    positions = list(map(ids.__getitem__, contents))
+    if len(set(positions)) < len(positions):
+        contents.sort(key=lambda content: (ids[content], content.encode("utf-8", "surrogatepass")))
+    texts = _encoded(contents)
     heads = map(struct.Struct(">II").pack, positions, map(len, texts))
-    return _digest("tokaudit-mapping-v1", positions, list(map(bytes.__add__, heads, texts)))
+    return _digest("tokaudit-mapping-v1", positions, heads, texts)
 
 
-def merges_digest(merges: Sequence[tuple[str, str]]) -> ListDigest:
-    """Frames of rank, length and text of the left part, length and text of the right one."""
-    texts = [text.encode("utf-8", "surrogatepass") for text in chain.from_iterable(merges)]
-    left, right = texts[::2], texts[1::2]
-    heads = map(struct.Struct(">III").pack, range(len(left)), map(len, left), map(len, right))
-    frames = [head + one + other for head, one, other in zip(heads, left, right, strict=True)]
-    return _digest("tokaudit-merges-v1", range(len(left)), frames)
+def merges_digest(pipeline: Pipeline) -> ListDigest:
+    """Frames of rank, length of the left part in characters, length of all in bytes, both parts with a space.
+
+    Raises FactMissing where the model has no merges.
+    """
+    lefts, merges = _merges(pipeline)
+    texts = _encoded(merges)
+    heads = map(struct.Struct(">III").pack, range(len(texts)), lefts, map(len, texts))
+    return _digest("tokaudit-merges-v1", range(len(texts)), heads, texts)
+
+
+def _merges(pipeline: Pipeline) -> tuple[Sequence[int], Iterable[str]]:
+    """For each merge the length of its left part, and both parts with a space between them.
+
+    So most files spell them; pairs of a large vocabulary would take long to make.
+    """
+    stated = pipeline.model.data.get("merges")
+    if isinstance(stated, list) and set(map(type, stated)) == {str}:
+        lefts = list(map(str.find, stated, repeat(" ")))
+        if min(lefts) >= 0:
+            return lefts, stated
+    return [len(left) for left, _ in pipeline.merges], map(" ".join, pipeline.merges)
+
+
+def _encoded(texts: Iterable[str]) -> list[bytes]:
+    return list(map(str.encode, texts, repeat("utf-8"), repeat("surrogatepass")))
 
 
 def scores_digest(scores: Iterable[float]) -> ListDigest:
@@ -59,8 +80,9 @@ def scores_digest(scores: Iterable[float]) -> ListDigest:
 
     The library may change a score's last digits when it saves a file.
     """
-    frames = [struct.pack(">If", id, _single(score)) for id, score in enumerate(scores)]
-    return _digest("tokaudit-scores-v1", range(len(frames)), frames)
+    values = [struct.pack(">f", _single(score)) for score in scores]
+    heads = map(struct.Struct(">I").pack, range(len(values)))
+    return _digest("tokaudit-scores-v1", range(len(values)), heads, values)
 
 
 def _single(score: float) -> float:
@@ -68,19 +90,23 @@ def _single(score: float) -> float:
     return max(-largest, min(largest, score)) + 0.0  # no negative zero
 
 
-def _digest(name: str, positions: Sequence[int], frames: Sequence[bytes]) -> ListDigest:
+def _digest(
+    name: str, positions: Sequence[int], heads: Iterable[bytes], bodies: Sequence[bytes]
+) -> ListDigest:
+    """Of frames, each a head and a body, at ascending positions."""
     whole = hashlib.sha256(name.encode() + b"\0")
+    parts = list(chain.from_iterable(zip(heads, bodies, strict=True)))
     blocks: dict[int, str] = {}
     first = 0
-    while first < len(frames):
+    while first < len(bodies):
         begin = positions[first] // BLOCK * BLOCK
         past = bisect_left(positions, begin + BLOCK, first)
-        data = b"".join(frames[first:past])
+        data = b"".join(parts[2 * first : 2 * past])
         whole.update(data)
-        blocks[begin] = hashlib.sha256(data).hexdigest()[:BLOCK_DIGITS]
+        blocks[begin] = hashlib.blake2b(data, digest_size=BLOCK_DIGITS // 2).hexdigest()
         first = past
-    end = positions[-1] + 1 if frames else 0
-    return ListDigest(PREFIX + whole.hexdigest(), len(frames), end, blocks)
+    end = positions[-1] + 1 if positions else 0
+    return ListDigest(PREFIX + whole.hexdigest(), len(bodies), end, blocks)
 
 
 def tensor_digest(source: Source, tensor: Tensor) -> str:

@@ -10,6 +10,8 @@ from tokaudit.contract import (
     Contract,
     Document,
     IdField,
+    ListDigest,
+    ListDigests,
     Lock,
     LockedRole,
     LockedTable,
@@ -65,10 +67,10 @@ def snapshot(contract: Contract, source: Source) -> Lock:
     pipeline = vocabulary.pipeline_or if isinstance(vocabulary, Vocabulary) else vocabulary
     return Lock(
         name=contract.name,
-        mapping=_known(lambda: mapping_digest(contract.vocabulary.effective)),
+        mapping=_known(lambda: _mapping(contract.vocabulary)),
         added_tokens=_known(lambda: tuple(_added_tokens(contract.vocabulary))),
-        merges=_known(lambda: merges_digest(present(contract.vocabulary.pipeline.merges))),
-        scores=_known(lambda: scores_digest(_scores(contract.vocabulary.pipeline))),
+        merges=_known(lambda: contract.vocabulary.digests.merges),
+        scores=_known(lambda: contract.vocabulary.digests.scores),
         parts=normal_parts(pipeline) if isinstance(pipeline, Pipeline) else None,
         rebuilt_by=_known(lambda: _rebuilt_by(contract.vocabulary)),
         templates=_known(lambda: _templates(contract)),
@@ -80,6 +82,15 @@ def snapshot(contract: Contract, source: Source) -> Lock:
         tied=_known(lambda: contract.embeddings.tie.tied),
         contents=_known(lambda: _contents(contract, source)) if contract.options.deep else None,
         probes=_known(lambda: tuple(_probes(contract))),
+    )
+
+
+def list_digests(vocabulary: Vocabulary) -> ListDigests:
+    """The digests that do not depend on what the library makes of the file."""
+    return ListDigests(
+        mapping=mapping_digest(vocabulary.by_content),
+        merges=_known(lambda: merges_digest(vocabulary.pipeline)),
+        scores=_known(lambda: scores_digest(_scores(vocabulary.pipeline))),
     )
 
 
@@ -106,6 +117,13 @@ def _known(ask: Callable[[], T]) -> T | None:
         return ask()
     except FactMissing:
         return None
+
+
+def _mapping(vocabulary: Vocabulary) -> ListDigest:
+    """Of effective ids, which seldom are not those that the files declare."""
+    effective = vocabulary.effective
+    same = effective is vocabulary.by_content
+    return vocabulary.digests.mapping if same else mapping_digest(effective)
 
 
 def _added_tokens(vocabulary: Vocabulary) -> Iterator[LockedToken]:

@@ -20,6 +20,7 @@ from tokaudit.text import json_kind, json_value
 
 T = TypeVar("T")
 Layers = Mapping[str, object]
+Place = tuple[str | int, ...]  # the keys that lead to a value
 
 _FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -50,16 +51,15 @@ def parse(data: bytes, name: str) -> Lock:
     document = parse_object(data, name)
     reader = _Reader(name)
     for duplicate in document.duplicates:
-        raise reader.malformed(duplicate.at, "each key once", "it twice")
+        raise reader.malformed((), "each key once", f"two values at {duplicate.at.pointer}")
     version = document.value.get("lockVersion")
     if version != VERSION:
         raise reader.version(version)
-    top = reader.members(document.value, Location(name), ("lockVersion", "layers", "digests"))
-    at = Location(name)
-    layers = reader.fields(top.get("layers"), at.child("layers"))
-    digests = reader.fields(top.get("digests"), at.child("digests"))
+    top = reader.members(document.value, (), ("lockVersion", "layers", "digests"))
+    layers = reader.fields(top.get("layers"), ("layers",))
+    digests = reader.fields(top.get("digests"), ("digests",))
     reader.verify(layers, digests)
-    return reader.lock(reader.members(layers, at.child("layers"), LAYERS), digests)
+    return reader.lock(reader.members(layers, ("layers",), LAYERS), digests)
 
 
 class _Reader:
@@ -67,12 +67,11 @@ class _Reader:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.at = Location(name, "/layers")
         self.ignored: list[str] = []
 
     def lock(self, layers: Layers, digests: Layers) -> Lock:
-        def layer(name: str, read: Callable[[object, Location], T]) -> T | None:
-            return read(layers[name], self.at.child(name)) if name in layers else None
+        def layer(name: str, read: Callable[[object, Place], T]) -> T | None:
+            return read(layers[name], ("layers", name)) if name in layers else None
 
         def listed(name: str) -> ListDigest | None:
             return layer(name, lambda value, at: self.list_digest(value, at, digests[name]))
@@ -100,13 +99,12 @@ class _Reader:
     def verify(self, layers: Layers, digests: Layers) -> None:
         """Whether each layer still has the digest that was written with it."""
         for name in layers:
-            at = Location(self.name).child("digests", name)
-            stated = self.digest(digests.get(name), at)
+            stated = self.digest(digests.get(name), ("digests", name))
             if name not in LISTS and name in LAYERS and self.canonical(layers[name], name) != stated:
                 raise Unreadable(
                     "lock-edited",
                     self.name,
-                    f"the layer {name} was edited: its digest is not the one at {at.pointer}",
+                    f"the layer {name} was edited: its digest is not the one that was written with it",
                     hint=f"{REMEDY}, never by hand",
                 )
 
@@ -114,7 +112,7 @@ class _Reader:
         try:
             return canonical_digest(value)
         except ValueError as error:
-            raise self.malformed(self.at.child(name), "canonical JSON", str(error)) from None
+            raise self.malformed(("layers", name), "canonical JSON", str(error)) from None
 
     def version(self, found: object) -> Unreadable:
         if type(found) is int and found > VERSION:
@@ -124,111 +122,115 @@ class _Reader:
                 f"lockVersion is {found}: written by a newer tokaudit",
                 hint=f"this one reads version {VERSION}; update tokaudit, or make the lock again",
             )
-        return self.malformed(Location(self.name, "/lockVersion"), str(VERSION), json_value(found))
+        return self.malformed(("lockVersion",), str(VERSION), json_value(found))
 
-    def malformed(self, at: Location, expected: str, found: str) -> Unreadable:
-        message = f"{at.pointer or 'top level'}: expected {expected}, found {found}"
+    def malformed(self, at: Place, expected: str, found: str) -> Unreadable:
+        message = f"{_pointer(at) or 'top level'}: expected {expected}, found {found}"
         return Unreadable(
             "lock-malformed", self.name, message, hint="make the lock again with `tokaudit lock`"
         )
 
-    def members(self, value: Layers, at: Location, known: tuple[str, ...]) -> Layers:
+    def members(self, value: Layers, at: Place, known: tuple[str, ...]) -> Layers:
         """The members that this version knows."""
-        self.ignored += [at.child(key).pointer for key in value if key not in known]
+        self.ignored += [_pointer((*at, key)) for key in value if key not in known]
         return {key: member for key, member in value.items() if key in known}
 
-    def fields(self, value: object, at: Location) -> Layers:
+    def fields(self, value: object, at: Place) -> Layers:
         if not isinstance(value, dict):
             raise self.malformed(at, "an object", json_kind(value))
         return value
 
-    def items(self, value: object, at: Location) -> list[object]:
+    def items(self, value: object, at: Place) -> list[object]:
         if not isinstance(value, list):
             raise self.malformed(at, "a list", json_kind(value))
         return value
 
-    def text(self, value: object, at: Location) -> str:
+    def text(self, value: object, at: Place) -> str:
         if not isinstance(value, str):
             raise self.malformed(at, "a text", json_kind(value))
         return value
 
-    def boolean(self, value: object, at: Location) -> bool:
+    def boolean(self, value: object, at: Place) -> bool:
         if not isinstance(value, bool):
             raise self.malformed(at, "true or false", json_kind(value))
         return value
 
-    def number(self, value: object, at: Location) -> int:
+    def number(self, value: object, at: Place) -> int:
         """A whole number, and not negative."""
         if type(value) is not int or value < 0:
             raise self.malformed(at, "a whole number", json_value(value))
         return value
 
-    def id(self, value: object, at: Location) -> int:
+    def id(self, value: object, at: Place) -> int:
         """An integer in the place of a token id, which in a broken model may be -1, too."""
         if type(value) is not int or abs(value) > LARGEST_ID:
             raise self.malformed(at, "a token id", json_value(value))
         return value
 
-    def digest(self, value: object, at: Location, form: re.Pattern[str] = _DIGEST) -> str:
+    def digest(self, value: object, at: Place, form: re.Pattern[str] = _DIGEST) -> str:
         if not isinstance(value, str) or not form.fullmatch(value):
             raise self.malformed(at, "a digest", json_value(value))
         return value
 
-    def each(self, value: object, at: Location, read: Callable[[object, Location], T]) -> tuple[T, ...]:
-        return tuple(read(member, at.child(i)) for i, member in enumerate(self.items(value, at)))
+    def each(self, value: object, at: Place, read: Callable[[object, Place], T]) -> tuple[T, ...]:
+        return tuple(read(member, (*at, i)) for i, member in enumerate(self.items(value, at)))
 
-    def values(self, value: object, at: Location, read: Callable[[object, Location], T]) -> dict[str, T]:
-        return {key: read(member, at.child(key)) for key, member in self.fields(value, at).items()}
+    def values(self, value: object, at: Place, read: Callable[[object, Place], T]) -> dict[str, T]:
+        return {key: read(member, (*at, key)) for key, member in self.fields(value, at).items()}
 
-    def ids(self, value: object, at: Location) -> tuple[int, ...]:
+    def ids(self, value: object, at: Place) -> tuple[int, ...]:
         return self.each(value, at, self.id)
 
-    def list_digest(self, value: object, at: Location, digest: object) -> ListDigest:
+    def list_digest(self, value: object, at: Place, digest: object) -> ListDigest:
         held = self.members(self.fields(value, at), at, ("blocks", "count", "end"))
-        blocks = self.fields(held.get("blocks"), at.child("blocks"))
+        blocks = self.fields(held.get("blocks"), (*at, "blocks"))
         for begin in blocks:
             if not _POSITION.fullmatch(begin):
-                raise self.malformed(at.child("blocks"), "the beginnings of blocks", json_value(begin))
+                raise self.malformed((*at, "blocks"), "the beginnings of blocks", json_value(begin))
         return ListDigest(
             digest=str(digest),
-            count=self.number(held.get("count"), at.child("count")),
-            end=self.number(held.get("end"), at.child("end")),
+            count=self.number(held.get("count"), (*at, "count")),
+            end=self.number(held.get("end"), (*at, "end")),
             blocks={
-                int(begin): self.digest(block, at.child("blocks", begin), _BLOCK_DIGEST)
+                int(begin): self.digest(block, (*at, "blocks", begin), _BLOCK_DIGEST)
                 for begin, block in blocks.items()
             },
         )
 
-    def token(self, value: object, at: Location) -> LockedToken:
+    def token(self, value: object, at: Place) -> LockedToken:
         held = self.members(self.fields(value, at), at, ("content", "id", *_FLAGS))
-        flags = {flag: self.boolean(held[flag], at.child(flag)) for flag in _FLAGS if flag in held}
+        flags = {flag: self.boolean(held[flag], (*at, flag)) for flag in _FLAGS if flag in held}
         return LockedToken(
-            self.id(held.get("id"), at.child("id")),
-            self.text(held.get("content"), at.child("content")),
+            self.id(held.get("id"), (*at, "id")),
+            self.text(held.get("content"), (*at, "content")),
             **flags,
         )
 
-    def role(self, value: object, at: Location) -> LockedRole:
+    def role(self, value: object, at: Place) -> LockedRole:
         held = self.members(self.fields(value, at), at, ("content", "id"))
         id = held.get("id")
         return LockedRole(
-            self.text(held.get("content"), at.child("content")),
-            None if id is None else self.id(id, at.child("id")),
+            self.text(held.get("content"), (*at, "content")),
+            None if id is None else self.id(id, (*at, "id")),
         )
 
-    def table(self, value: object, at: Location) -> LockedTable:
+    def table(self, value: object, at: Place) -> LockedTable:
         held = self.members(self.fields(value, at), at, ("kind", "name", "rows", "hidden", "dtype"))
 
         def axis(name: str) -> int | None:
-            return None if held.get(name) is None else self.number(held[name], at.child(name))
+            return None if held.get(name) is None else self.number(held[name], (*at, name))
 
-        kind, name, dtype = (self.text(held.get(key), at.child(key)) for key in ("kind", "name", "dtype"))
+        kind, name, dtype = (self.text(held.get(key), (*at, key)) for key in ("kind", "name", "dtype"))
         return LockedTable(kind, name, axis("rows"), axis("hidden"), dtype)
 
-    def probe(self, value: object, at: Location) -> Probe:
+    def probe(self, value: object, at: Place) -> Probe:
         held = self.members(self.fields(value, at), at, ("text", "ids"))
         ids = held.get("ids")
         return Probe(
-            self.text(held.get("text"), at.child("text")),
-            None if ids is None else self.ids(ids, at.child("ids")),
+            self.text(held.get("text"), (*at, "text")),
+            None if ids is None else self.ids(ids, (*at, "ids")),
         )
+
+
+def _pointer(place: Place) -> str:
+    return Location("").child(*place).pointer
