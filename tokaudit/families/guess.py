@@ -269,11 +269,14 @@ class _Guess:
             vocab_sizes=tuple(self.describing(given)),
             candidates=others,
             generates=bool(records.GENERATES.search(name)),
-            language_model=bool(given or others or self.sizes),
+            language_model=bool(given) or self.needs_input(name, others),
             inverted=inverted,
             tie_partner_or=given or self.missing("input"),
             expected_input_or=_expected(self.sizes, None),
         )
+
+    def needs_input(self, name: str, others: tuple[Tensor, ...]) -> bool:
+        return bool(others or self.sizes) and not records.OTHER_TASKS.search(name)
 
     def tie(self) -> Tie | Missing:
         if self.config is None:

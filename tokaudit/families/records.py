@@ -40,6 +40,13 @@ from tokaudit.errors import FactMissing
 # Classes that produce text, by name, for those that have no record of their own.
 GENERATES = re.compile(r"For(CausalLM|ConditionalGeneration|Seq2SeqLM)|LMHead|LanguageModelHead")
 
+# Classes that work on images, sounds or numbers, by name: a language model's relative without its tables.
+OTHER_TASKS = re.compile(
+    r"For(Image|Video|Audio|Object|Semantic|Instance|Universal|Depth|Keypoint|Pose|Masked(Image|Video)|CTC|XVector"
+    r"|Time|Prediction|Regression|ZeroShot|Normal|Spoken|SpeechToSpeech)"
+    r"|(Vision|Image|Audio|Speech|Video|Acoustic)(Model|Encoder|Transformer)(WithProjection)?$|Backbone$"
+)
+
 _EAGLE = re.compile(r"eagle", re.IGNORECASE)
 _EAGLE_RECORD = "LlamaForCausalLMEagle3"
 

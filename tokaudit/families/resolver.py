@@ -97,7 +97,7 @@ class _Resolution:
             vocab_sizes=tuple(self._vocab_sizes()),
             candidates=() if inputs else guess.candidates(self.config, self.tensors),
             generates=self._generates(name),
-            language_model=bool(self.record.input) and not (self.record.borrows and not inputs),
+            language_model=bool(self.record.input) and (bool(inputs) or self._needs_input(name)),
             inverted=inverted,
             tie_partner_or=self._tie_partner(secondary),
             expected_input_or=self._expected_input(),
@@ -111,12 +111,35 @@ class _Resolution:
         if not self.record.input:
             return ()
         entry = self.record.input[0]
-        found = self._stored(entry.names) or self._stored(entry.aliases)
-        found = [self._through_row_map(table) for table in found]
+        found = [self._through_row_map(table) for table in self._stored_inputs]
         tables = [self._table(entry, TableKind.INPUT, table) for table in found]
         if self._extra_inputs and not self.record.extra_inputs[0].rows:
             tables[:1] = [self._continued(table) for table in tables[:1]]
         return tuple(tables)
+
+    @cached_property
+    def _stored_inputs(self) -> list[Stored]:
+        """The input table under its names; for a class without a record also under another prefix."""
+        entry = self.record.input[0]
+        found = self._stored(entry.names) or self._stored(entry.aliases)
+        return found if found or self._is_own else self._stored(self._under_other_prefixes(entry))
+
+    def _under_other_prefixes(self, entry: TableRecord) -> tuple[str, ...]:
+        """Tensors called as the record's but for the modules around: `transformer.embed_tokens.weight`."""
+        endings = {".".join(name.split(".")[-2:]) for name in entry.names}
+        named = [name for name in self.tensors if ".".join(name.split(".")[-2:]) in endings]
+        named = [name for name in named if not (guess.WRAPPERS.match(name) or guess.OTHER_THINGS.search(name))]
+        return tuple(sorted(named, key=lambda name: ("decoder" in name, name.count("."), name)))
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the record is the very class's, not that of another class of its family."""
+        name = records.class_name(self.config)
+        return name == self.record.name or self.record in records.by_class(name)
+
+    def _needs_input(self, name: str) -> bool:
+        """Whether the model cannot do without: not a draft that borrows, not a part for images or sounds."""
+        return not (self.record.borrows or (not self._is_own and records.OTHER_TASKS.search(name)))
 
     def _through_row_map(self, table: Stored) -> Stored:
         """Static embeddings that share rows: a tensor with one value per id says which row each id has."""
@@ -190,7 +213,7 @@ class _Resolution:
     def _found_prefix(self) -> tuple[str, str] | None:
         """(prefix by the record, prefix in the checkpoint) of the input table where they differ."""
         entry = self.record.input[0]
-        for found in self._stored(entry.names):
+        for found in self._stored_inputs:
             usual, here = entry.names[0].split("."), found.tensor.name.split(".")
             while usual and here and usual[-1] == here[-1]:
                 usual.pop()
@@ -324,7 +347,7 @@ class _Resolution:
         return total
 
     def _generates(self, name: str) -> bool:
-        if name == self.record.name or self.record in records.by_class(name):
+        if self._is_own:
             return self.record.generates
         return bool(self.record.output) and bool(GENERATES.search(name))
 

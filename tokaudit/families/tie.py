@@ -35,7 +35,8 @@ def read_tie(config: Document, record: Record, output_stored: bool) -> Tie | Mis
         return guess_tie(config, record.section)
     flags: dict[str, Fact[bool]] = {}
     for rule in record.loaders.values():
-        flags |= _stated(config, rule)
+        # The top of a pair has a flag of its own that ties nothing: transformers 5 always writes it.
+        flags |= _stated(config, rule, top=not (record.is_pair and rule.rule == "sub"))
     readings = tuple(_reading(config, loader, rule, output_stored) for loader, rule in record.loaders.items())
     newest = next(iter(record.loaders.values()))
     return Tie(
@@ -61,8 +62,9 @@ def guess_tie(config: Document, section: str) -> Tie | Missing:
     return Tie(flags, (TieReading("loaders in general", fact.value, f"{path} is {_word(fact.value)}"),))
 
 
-def _stated(config: Document, rule: TieRule) -> Mapping[str, Fact[bool]]:
-    parts = ("", rule.section) if rule.section else ("",)
+def _stated(config: Document, rule: TieRule, *, top: bool = True) -> Mapping[str, Fact[bool]]:
+    parts = [part for part in (rule.section, "") if part or top or not rule.section]
+    parts.sort(key=bool)
     return {
         f"{part}.{name}" if part else name: fact
         for part in parts

@@ -24,7 +24,7 @@ TEXT_SECTIONS = (
 )
 
 # Ids of another vocabulary than the tokenizer's: audio codes, a unit vocoder, labels of a classifier.
-_FOREIGN = re.compile(r"^(t2u|codebook|codec|vocoder|audio_latent|speech_unit|insert_layer|blank)_")
+_FOREIGN = re.compile(r"^(t2u|codebook|codec|tts_codec|vocoder|audio_latent|speech_unit|insert_layer|blank)_")
 _ID_NAME = re.compile(r"_token_(id|ids|index)$")
 _OBJECTS = frozenset(path[0] for path in TEXT_SECTIONS) - {"text_encoder", "generator"}
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_decoder_ids")
@@ -87,7 +87,10 @@ def id_fields(document: Document, *, generation: bool) -> Iterator[IdField]:
 
 def _fields_of(document: Document, section: str, generation: bool) -> Iterator[IdField]:
     for name, value in document.data.items():
-        if _FOREIGN.match(name) or not (_ID_NAME.search(name) or name in _ID_LISTS):
+        # Private fields (Idefics 3 saves `_pad_token_id`) are what a class keeps for itself: no loader asks.
+        if name.startswith("_") or _FOREIGN.match(name):
+            continue
+        if not (_ID_NAME.search(name) or name in _ID_LISTS):
             continue
         ids, malformed = _ids(name, value)
         yield IdField(

@@ -39,7 +39,9 @@ class SpecialIdNamesAnotherToken(Rule):
     - its text contradicts the field: `video_start_token_id` at `<|end_of_image|>`.
 
     One token in several roles is common and fine (`<|endoftext|>` as bos and eos), and so is a bos id in the
-    configuration of a tokenizer that has no bos. Ids at which generation also stops are not reported.
+    configuration of a tokenizer that has no bos. The unknown token of a byte-level vocabulary, which no text
+    becomes, is no other role. Ids at which generation also stops are not reported, nor end-of-sequence ids
+    of models that do not generate.
 
     ## Why it matters
 
@@ -123,8 +125,10 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
     """Why the token cannot be what the role field wants; "" where it can."""
     if field.role is None or is_text_tower(contract):
         return ""
+    if field.role is Role.EOS and not contract.generates:
+        return ""
     roles = contract.roles
-    given = [role for role, token in roles.items() if token.id == id]
+    given = [role for role, token in roles.items() if token.id == id and not _is_idle(contract, role)]
     if field.role in given or (field.role is Role.EOS and _stops_anyway(contract, id)):
         return ""
     if given:
@@ -132,6 +136,11 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
     if _is_ordinary(contract, text):
         return "an ordinary piece of text"
     return ""
+
+
+def _is_idle(contract: Contract, role: Role) -> bool:
+    """The unknown token where every byte is one: GPT-2's class fills it in, and nothing becomes it."""
+    return role is Role.UNK and contract.vocabulary.pipeline.byte_level
 
 
 def _stops_anyway(contract: Contract, id: int) -> bool:

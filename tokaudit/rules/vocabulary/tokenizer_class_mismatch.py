@@ -42,7 +42,8 @@ class TokenizerClassMismatch(Rule):
         if not expected or expected == found:
             return
         rebuilds = known.treatment is Treatment.REBUILT
-        what = "builds its own pipeline" if rebuilds else known.treatment.value
+        wrongly = rebuilds and built_kind(known.name) != found
+        what = f"builds {known.name}'s own pipeline" if rebuilds else known.treatment.value
         yield self.finding(
             f"{shown(known.stated or known.name)} is a class for {expected}, tokenizer.json holds "
             f"{vocabulary.pipeline.kind}; transformers 5 {what}",
@@ -52,7 +53,7 @@ class TokenizerClassMismatch(Rule):
             ],
             why="a loader that goes by the class splits text in a way that the vocabulary was not made for",
             fix='set "tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json',
-            severity=Severity.WARNING if rebuilds else Severity.NOTE,
+            severity=Severity.WARNING if wrongly else Severity.NOTE,
             subject=known.stated or known.name,
         )
 
