@@ -169,7 +169,7 @@ def test_a_rule_that_was_decided_exists_under_its_names(decided: str) -> None:
 
 APP: Any = get_command(app)
 OPTIONS = {
-    name: {"--help", *(option for parameter in command.params for option in parameter.opts)}
+    name: {"--help", *(option for each in command.params for option in (*each.opts, *each.secondary_opts))}
     for name, command in {"": APP, **APP.commands}.items()
 }
 EVERY_OPTION = set().union(*OPTIONS.values())
