@@ -337,7 +337,7 @@ def test_a_token_of_megabytes_costs_no_time() -> None:
 
 def test_a_vocabulary_above_the_cap_is_not_tried() -> None:
     with running(document()) as child:
-        with pytest.raises(NotAsked, match="has 6 tokens; up to 5 are tried") as caught:
+        with pytest.raises(NotAsked, match="6 tokens are too many") as caught:
             child.unreachable(most_tokens=5)
         assert isinstance(caught.value, FactMissing)
         assert child.unreachable(most_tokens=6) == ()
