@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tokaudit.contract import Role, Token
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    import datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +12,10 @@ from tokaudit.cli.outcome import Outcome
 from tokaudit.reporters import names
 
 if TYPE_CHECKING:
-    from tokaudit.contract import Lock, Options
+    from tokaudit.contract import Lock
     from tokaudit.errors import Unreadable, UsageError
-    from tokaudit.findings import Severity
     from tokaudit.load import Opening
     from tokaudit.report import Report
-    from tokaudit.rule import Rule
 
 
 def check(
@@ -33,9 +31,9 @@ def check(
         typer.Option("--lock", metavar="FILE", help="Compare with a lock that `tokaudit lock` made (TA5xx)."),
     ] = None,
     no_weights: Annotated[
-        bool,
-        typer.Option("--no-weights", help="Open no weights file; what needs one is skipped."),
-    ] = False,
+        bool | None,
+        typer.Option("--no-weights/--weights", help="Open no weights file; what needs one is skipped."),
+    ] = None,
     select: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,9 +49,9 @@ def check(
         typer.Option("--tensor-parallel", metavar="N", help="Devices that the rows are to be divided among."),
     ] = None,
     deep: Annotated[
-        bool,
-        typer.Option("--deep", help="Take longer: try every token of a large vocabulary (TA409)."),
-    ] = False,
+        bool | None,
+        typer.Option("--deep/--no-deep", help="Take longer: try every token of a large vocabulary (TA409)."),
+    ] = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -64,9 +62,14 @@ def check(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="The same as --fail-on warning.")] = False,
     format: Annotated[
-        str,
-        typer.Option("--format", "-f", metavar="FORMAT", help=f"One of: {', '.join(names())}."),
-    ] = "terminal",
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help=f"One of: {', '.join(names())}.  [default: terminal]",
+        ),
+    ] = None,
     output: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,15 +84,42 @@ def check(
         ),
     ] = False,
     color: Annotated[
-        str,
-        typer.Option("--color", metavar="WHEN", help="auto, always or never."),
-    ] = "auto",
+        str | None,
+        typer.Option("--color", metavar="WHEN", help="auto, always or never.  [default: auto]"),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", help="Audit so many models at once.  [default: all cores]"),
+    ] = None,
+    timeout: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Give up one of several models after that.  [default: 900]"
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="FILE", help="Set aside the findings that this file accepts."),
+    ] = None,
+    write_baseline: Annotated[
+        str | None,
+        typer.Option("--write-baseline", metavar="FILE", help="Accept today's findings: write that file."),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="Take settings from this file."),
+    ] = None,
+    isolated: Annotated[
+        bool,
+        typer.Option("--isolated", help="Take no settings from files and environment variables."),
+    ] = False,
 ) -> Outcome:
     """Audit model directories.
 
     PATH is a directory with a model as Hugging Face lays it out, or with one side of it: a tokenizer, or
-    weights. A snapshot in the Hugging Face cache will do. Nothing in it is run, unpickled, rendered or
-    changed.
+    weights. A snapshot in the Hugging Face cache will do. A directory without a model stands for all models
+    below it, and a pattern in quotes for what it matches. Nothing in them is run, unpickled, rendered or
+    changed. Defaults of options stand in tokaudit.toml or [tool.tokaudit] of pyproject.toml.
 
     \b
     Examples:
@@ -97,7 +127,9 @@ def check(
       tokaudit check path/to/weights --tokenizer path/to/tokenizer
       tokaudit check models/* --strict --quiet
       tokaudit check path/to/model --select TA2,TA101 --format json
-      tokaudit check models/* --output sarif=tokaudit.sarif --output junit=tokaudit.xml
+      tokaudit check models --output sarif=tokaudit.sarif --output junit=tokaudit.xml
+      tokaudit check models --write-baseline baseline.json
+      tokaudit check models --baseline baseline.json
       tokaudit check path/to/model --lock tokaudit.lock
       tokaudit check --lock tokaudit.lock --tokenizer path/in/container
 
@@ -107,46 +139,100 @@ def check(
       1  findings
       2  no verdict: a wrong call, input that cannot be read, a report that cannot be written
     """
-    from dataclasses import replace
+    from tokaudit.registry import targets
 
     if not paths and lock and tokenizer:
         paths, tokenizer, no_weights = [tokenizer], None, True  # a served tokenizer alone
     if not paths:
         raise _missing_path()
-    ahead = _Ahead(paths, tokenizer)  # before the imports: the first tokenizer loads meanwhile
+    found = targets(paths)
+    beside = [tokenizer] if tokenizer is not None else []
+    with ExitStack() as stack:
+        opening = None
+        if len(found.paths) == 1:  # before the imports: the tokenizer loads meanwhile
+            opening = _opened(found.paths[0], tokenizer, stack)
 
-    from tokaudit.audit import select_rules
-    from tokaudit.cli import outputs, streams
-    from tokaudit.cli.checkout import Checkout
-    from tokaudit.contract import Options
-    from tokaudit.errors import UsageError
-    from tokaudit.report import Verdict
-    from tokaudit.reporters import reporter
+        from dataclasses import replace
 
-    with ahead:
-        if quiet and verbose:
-            raise UsageError("--quiet and --verbose exclude each other")
-        if tensor_parallel is not None and tensor_parallel < 1:
-            raise UsageError(f"--tensor-parallel must be at least 1, not {tensor_parallel}")
-        threshold = _threshold(fail_on, strict=strict)
+        from tokaudit.audit import select_rules
+        from tokaudit.cli import outputs, streams
+        from tokaudit.cli.auditing import Audit
+        from tokaudit.cli.checkout import Checkout
+        from tokaudit.cli.setting_aside import settled
+        from tokaudit.cli.settings import settings
+        from tokaudit.contract import Options
+        from tokaudit.findings import Severity
+        from tokaudit.report import Verdict
+        from tokaudit.reporters import reporter
+
+        _exclude("--quiet", quiet, "--verbose", verbose)
+        _exclude("--strict", strict, "--fail-on", fail_on)
+        _exclude("--baseline", baseline, "--write-baseline", write_baseline)
+        chosen = settings(
+            {
+                "select": _names(select),
+                "ignore": _names(ignore),
+                "fail-on": "warning" if strict else fail_on,
+                "format": format,
+                "output": output or None,
+                "tensor-parallel": tensor_parallel,
+                "no-weights": no_weights,
+                "deep": deep,
+                "color": color,
+                "baseline": baseline,
+                "jobs": jobs,
+                "timeout": timeout,
+            },
+            config=config,
+            isolated=isolated,
+            audited=[*found.roots, *beside],
+        )
+        choices, file = chosen.choices, chosen.file
+        format = choices.format or "terminal"
         view = replace(
-            streams.view(color), fail_on=threshold, quiet=quiet, verbose=verbose, places=Checkout(tokenizer)
+            streams.view(choices.color or "auto"),
+            fail_on=choices.fail_on or Severity.ERROR,
+            quiet=quiet,
+            verbose=verbose,
+            places=Checkout(tokenizer),
         )
-        chosen = reporter(format)
-        files = outputs.file_outputs(output or (), [*paths, *filter(None, [tokenizer])])
-        rules = select_rules(_names(select), _names(ignore))
-        options = Options(
-            tensor_parallel=tensor_parallel, read_weights=not no_weights, deep=deep, lock=_lock(lock)
+        audited = [*found.paths, *beside]
+        files = outputs.file_outputs(choices.output or (), audited)
+        new_baseline = None
+        if write_baseline is not None:
+            new_baseline = outputs.file_outside(write_baseline, audited, "--write-baseline")
+        audit = Audit(
+            tokenizer,
+            Options(
+                tensor_parallel=choices.tensor_parallel,
+                read_weights=not choices.no_weights,
+                deep=bool(choices.deep),
+                lock=_lock(lock),
+            ),
+            select_rules(choices.select or (), (*(choices.ignore or ()), *(file.off if file else ()))),
         )
-        reports = [_audit(path, opening, options, rules) for path, opening in ahead]
+        if opening is not None:
+            reports = [audit.one(found.paths[0], opening)]
+        else:
+            reports = audit.many(found.paths, jobs=choices.jobs, seconds=choices.timeout)
+        reports, failures = settled(reports, file, choices.baseline, new_baseline)
+        failures += outputs.deliver(files, format, reports, view)
         mildest_first = list(Verdict)
-        worst = max((report.verdict(threshold) for report in reports), key=mildest_first.index)
-        failures = outputs.deliver(files, format, reports, view)
+        worst = max((report.verdict(view.fail_on) for report in reports), key=mildest_first.index)
+        notes = [*chosen.notes, *(() if quiet else found.notes)]
+        complaints = streams.error_lines([*failures, *_unreadable(reports)])
         return Outcome(
-            chosen.render(reports, view),
+            reporter(format).render(reports, view),
             Verdict.NO_VERDICT if failures else worst,
-            streams.error_lines([*failures, *_unreadable(reports)]) or streams.ignored_keys(options.lock),
+            streams.note_lines(notes) + (complaints or streams.ignored_keys(audit.options.lock)),
         )
+
+
+def _exclude(one: str, its_value: object, other: str, other_value: object) -> None:
+    from tokaudit.errors import UsageError
+
+    if its_value and other_value:
+        raise UsageError(f"{one} and {other} exclude each other")
 
 
 def _missing_path() -> UsageError:
@@ -163,73 +249,21 @@ def _lock(path: str | None) -> Lock | None:
     return read(path)
 
 
-def _threshold(fail_on: str | None, *, strict: bool) -> Severity:
-    from tokaudit.errors import UsageError
-    from tokaudit.findings import Severity
+def _names(values: Sequence[str] | None) -> list[str] | None:
+    """``["TA1,TA2", "no-pad-token"]`` -> the three names; None where nothing was given."""
+    from tokaudit.choices import separated
 
-    if strict and fail_on is not None:
-        raise UsageError("--strict and --fail-on exclude each other")
-    level = "warning" if strict else fail_on or "error"
-    for severity in Severity:
-        if severity.word == level:
-            return severity
-    raise UsageError(f"--fail-on must be note, warning or error, not {level!r}")
+    return [name for value in values for name in separated(value)] if values else None
 
 
-def _names(values: Iterable[str] | None) -> tuple[str, ...]:
-    """``["TA1,TA2", "no-pad-token"]`` -> the three names."""
-    return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
-
-
-class _Ahead:
-    """The openings of the PATHs, each made while the one before it is audited. A context manager.
-
-    The isolated process of a tokenizer takes as long as everything else together, so it starts early.
-    """
-
-    def __init__(self, paths: Sequence[str], tokenizer: str | None) -> None:
-        self.paths = paths
-        self.tokenizer = tokenizer
-        self.stack = ExitStack()
-        self.next = self._open(paths[0])
-
-    def _open(self, path: str) -> Opening | Unreadable:
-        from tokaudit.errors import Unreadable
-        from tokaudit.load import Opening
-
-        try:
-            return self.stack.enter_context(Opening(path, self.tokenizer))
-        except Unreadable as error:
-            return error
-
-    def __enter__(self) -> _Ahead:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stack.close()
-
-    def __iter__(self) -> Iterator[tuple[str, Opening | Unreadable]]:
-        for path, following in zip(self.paths, [*self.paths[1:], None], strict=True):
-            opening = self.next
-            if following is not None:
-                self.next = self._open(following)
-            yield path, opening
-
-
-def _audit(path: str, opening: Opening | Unreadable, options: Options, rules: Sequence[type[Rule]]) -> Report:
-    """The report on one PATH; where nothing of it can be audited, one that says only this."""
-    from tokaudit.audit import run
-    from tokaudit.cli.progress import progress
+def _opened(path: str, tokenizer: str | None, stack: ExitStack) -> Opening | Unreadable:
     from tokaudit.errors import Unreadable
-    from tokaudit.report import Report, Summary
+    from tokaudit.load import Opening
 
-    if isinstance(opening, Unreadable):
-        return Report(path, Summary(), (), (), (), (), (opening,))
     try:
-        with progress(f"auditing {path}"), opening:
-            return run(opening.contract(options), rules)
+        return stack.enter_context(Opening(path, tokenizer))
     except Unreadable as error:
-        return Report(path, Summary(), (), (), (), (), (error,))
+        return error
 
 
 def _unreadable(reports: Sequence[Report]) -> list[Unreadable]:

@@ -56,22 +56,22 @@ def file_outputs(wanted: Sequence[str], audited: Sequence[str]) -> Sequence[File
     return outputs
 
 
-def file_outside(name: str, audited: Sequence[str]) -> Path:
-    """The real file behind a name that was given as --output, so that a link stays a link.
+def file_outside(name: str, audited: Sequence[str], option: str = "--output") -> Path:
+    """The real file behind a name that was given as ``option``, so that a link stays a link.
 
     Raises UsageError where it lies in an audited directory or is no place for a file.
     """
     if "\0" in name:
-        raise UsageError(f"--output: {name!r} is no name for a file")
+        raise UsageError(f"{option}: {name!r} is no name for a file")
     file = Path(os.path.realpath(name))
     if os.path.abspath(name).startswith(_STREAMS) or (file.exists() and not file.is_file()):
-        raise UsageError(f"--output: {name!r} is no file", hint="--format prints to standard output")
+        raise UsageError(f"{option}: {name!r} is no file", hint="--format prints to standard output")
     if not file.parent.is_dir():
-        raise UsageError(f"--output: there is no directory {str(file.parent)!r}", hint="make it first")
+        raise UsageError(f"{option}: there is no directory {str(file.parent)!r}", hint="make it first")
     for directory in audited:
         if file.is_relative_to(os.path.realpath(directory)):
             hint = "tokaudit changes nothing in what it audits; give a file elsewhere"
-            raise UsageError(f"--output: {name!r} lies in {directory!r}, which is audited", hint=hint)
+            raise UsageError(f"{option}: {name!r} lies in {directory!r}, which is audited", hint=hint)
     return file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
@@ -45,6 +46,38 @@ def _tick(stream: TextIO, doing: str, done: Event) -> None:
         _put(stream, f"{ERASE}{doing[:room]} {seconds:.0f} s")
     if seconds:
         _put(stream, ERASE)
+
+
+@contextmanager
+def counting(doing: str, total: int) -> Iterator[Count]:
+    """The same for many things, without a thread, as processes are forked meanwhile: ``look`` updates it."""
+    count = Count(doing, total)
+    try:
+        yield count
+    finally:
+        count.erase()
+
+
+class Count:
+    """How many things are ``done``. Whoever works on them calls ``look`` now and then."""
+
+    def __init__(self, doing: str, total: int) -> None:
+        self.done = 0
+        self._doing = doing
+        self._total = total
+        self._stream = sys.stderr if sys.stderr is not None and streams.is_terminal(sys.stderr) else None
+        self._next = time.monotonic() + PATIENCE
+        self._shown = False
+
+    def look(self) -> None:
+        if self._stream is not None and time.monotonic() >= self._next:
+            self._next += PATIENCE
+            self._shown = True
+            _put(self._stream, f"{ERASE}{self._doing}, {self.done} of {self._total} done")
+
+    def erase(self) -> None:
+        if self._stream is not None and self._shown:
+            _put(self._stream, ERASE)
 
 
 def _put(stream: TextIO, text: str) -> None:

@@ -95,14 +95,27 @@ def last_words(error: BaseException) -> str:
     """The line for what ended a run: ours to explain, or a bug."""
     if isinstance(error, TokauditError):
         return error_lines([error])
-    trace = ""
-    if os.environ.get("TOKAUDIT_DEBUG"):
-        import traceback
+    return trace(error) + error_lines([internal(error)])
 
-        trace = "".join(traceback.format_exception(error))
-    what = inert(f"{type(error).__name__}: {error}")
+
+def trace(error: BaseException) -> str:
+    """Where an internal error happened, for who asks for it."""
+    if not os.environ.get("TOKAUDIT_DEBUG"):
+        return ""
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+def internal(error: BaseException) -> Unreadable:
+    """A bug, as the part of the input on which it leaves no verdict."""
     hint = "please report it, with what TOKAUDIT_DEBUG=1 prints"
-    return f"{trace}tokaudit: error[internal]: internal error, {what}\n  hint: {hint}\n"
+    return Unreadable("internal", "", f"internal error, {type(error).__name__}: {error}", hint=hint)
+
+
+def note_lines(notes: Sequence[str]) -> str:
+    """A line for each note."""
+    return "".join(f"tokaudit: note: {inert(note)}\n" for note in notes)
 
 
 def error_lines(errors: Sequence[TokauditError]) -> str:

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Protocol
 
 from tokaudit.errors import UsageError
-from tokaudit.sources.local import LocalDirectory
+from tokaudit.sources.local import LocalDirectory, open_named
 
-__all__ = ["LocalDirectory", "OpenFile", "Source", "open_source"]
+__all__ = ["LocalDirectory", "OpenFile", "Source", "open_named", "open_source"]
 
 
 class OpenFile(Protocol):

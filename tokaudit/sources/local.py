@@ -88,11 +88,7 @@ class LocalDirectory:
                 ) from error
             code, words = _cause(error)
             raise Unreadable(code, name, words) from error
-        kind = os.fstat(fd).st_mode
-        if not stat.S_ISREG(kind):
-            os.close(fd)
-            raise Unreadable("not-a-regular-file", name, f"expected a regular file, found {_kind(kind)}")
-        return LocalFile(name, fd)
+        return _regular(name, fd)
 
     def _resolve(self, name: str) -> list[str]:
         """The steps from the root to the real file."""
@@ -170,6 +166,30 @@ class LocalFile:
     def _stat(self) -> tuple[int, int, int, int]:
         state = os.fstat(self._fd)
         return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def open_named(path: str) -> LocalFile:
+    """Open a regular file that the user names, wherever it lies and whatever links lead to it.
+
+    Raises Unreadable: "no-such-file", "symlink-loop", "permission", "not-a-regular-file", "name-too-long" or
+    "io-error".
+    """
+    if not path or "\0" in path:
+        raise Unreadable("no-such-file", path, "that is no name of a file")
+    try:
+        fd = os.open(path, _FILE & ~os.O_NOFOLLOW)
+    except OSError as error:
+        code, words = _cause(error)
+        raise Unreadable(code, path, words) from error
+    return _regular(path, fd)
+
+
+def _regular(name: str, fd: int) -> LocalFile:
+    kind = os.fstat(fd).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(fd)
+        raise Unreadable("not-a-regular-file", name, f"expected a regular file, found {_kind(kind)}")
+    return LocalFile(name, fd)
 
 
 def _changed(name: str) -> Unreadable:

@@ -1,0 +1,99 @@
+"""What `tokaudit check` does with its PATHs: one is audited here, many each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokaudit.audit import run
+from tokaudit.cli import streams
+from tokaudit.cli.progress import counting, progress
+from tokaudit.errors import TokauditError, Unreadable
+from tokaudit.report import Report, Summary
+
+if TYPE_CHECKING:
+    from tokaudit.contract import Options
+    from tokaudit.load import Opening
+    from tokaudit.rule import Rule
+
+SECONDS = (
+    900  # for each of many models: most take less than one, two large tied tables on a slow disk minutes
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is asked of each model."""
+
+    tokenizer: str | None
+    options: Options
+    rules: Sequence[type[Rule]]
+
+    def one(self, path: str, opening: Opening | Unreadable) -> Report:
+        """The report on one model, with signs of life; where nothing can be read, one that says only this."""
+        if isinstance(opening, Unreadable):
+            return _unaudited(path, opening)
+        try:
+            with progress(f"auditing {path}"):
+                return run(opening.contract(self.options), self.rules)
+        except Unreadable as error:
+            return _unaudited(path, error)
+
+    def many(self, paths: Sequence[str], *, jobs: int | None, seconds: int | None) -> list[Report]:
+        """The reports in the order of the paths, from ``jobs`` processes at a time (by default the cores).
+
+        A model whose audit fails, dies or takes more than ``seconds`` has no verdict; the others have theirs.
+        """
+        from tokaudit.parallel import Lost, cores, each
+
+        _get_ready(deep=self.options.deep)
+        reports: dict[int, Report] = {}
+        with counting("auditing", len(paths)) as counted:
+            running = each(
+                lambda item: self._alone(paths[item]),
+                len(paths),
+                jobs=jobs or cores(),
+                seconds=seconds or SECONDS,
+                look=counted.look,
+            )
+            with closing(running):
+                for item, result in running:
+                    counted.done += 1
+                    if isinstance(result, Lost):
+                        result = _unaudited(paths[item], Unreadable("no-result", "", result.reason))
+                    reports[item] = result
+        return [reports[item] for item in range(len(paths))]
+
+    def _alone(self, path: str) -> Report:
+        """The same in a process that nobody else hears of: every failure is a report."""
+        from tokaudit.load import Opening
+
+        try:
+            with Opening(path, self.tokenizer) as opening:
+                return run(opening.contract(self.options), self.rules)
+        except Unreadable as error:
+            return _unaudited(path, error)
+        except TokauditError as error:
+            return _unaudited(path, Unreadable("usage", "", error.message, hint=error.hint))
+        except BaseException as error:  # the panic of a Rust extension is no Exception
+            streams.complain(streams.trace(error))
+            return _unaudited(path, streams.internal(error))
+
+
+def _unaudited(path: str, error: Unreadable) -> Report:
+    return Report(path, Summary(), (), (), (), (), (error,))
+
+
+def _get_ready(*, deep: bool) -> None:
+    """Load what each process would otherwise load for itself, which takes longer than a small model."""
+    import tokaudit.formats.template_steps
+    import tokaudit.load.contract
+    from tokaudit.families import records, tokenizer_classes
+
+    records.by_class("")
+    tokenizer_classes.class_defaults("")
+    if deep:
+        with suppress(ImportError):  # no torch: each report says so
+            import tokaudit.values.read  # noqa: F401
