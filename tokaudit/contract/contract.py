@@ -10,6 +10,7 @@ from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Ta
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.lock import Lock
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
+from tokaudit.contract.values import NEEDS_DEEP, Values
 from tokaudit.contract.vocabulary import Token, Vocabulary
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.findings import Location
@@ -82,6 +83,7 @@ class Contract:
     outside: tuple[DamagedFile, ...] = ()  # side files whose link leads out of the directory (TA711)
     options: Options = Options()
     snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
+    values_or: Values | Missing = NEEDS_DEEP
 
     @property
     def lock(self) -> Lock:
@@ -91,6 +93,11 @@ class Contract:
     @property
     def snapshot(self) -> Lock:
         return present(self.snapshot_or)
+
+    @property
+    def values(self) -> Values:
+        """The rows of the tables, which only `--deep` reads."""
+        return present(self.values_or)
 
     @property
     def config(self) -> Document:
@@ -233,6 +240,18 @@ class Contract:
                         id = self.vocabulary_or.by_content[text]
                         add(Reference(id, "chat template", f"the {template.name} chat template", template.at))
         return {id: tuple(references) for id, references in found.items()}
+
+    @cached_property
+    def uses(self) -> Mapping[int, tuple[Reference, ...]]:
+        """The references that bring an id into use: a list of tokens to suppress does not."""
+        found = {
+            id: tuple(r for r in references if not r.words.endswith(_SUPPRESSING))
+            for id, references in self.references.items()
+        }
+        return {id: references for id, references in found.items() if references}
+
+
+_SUPPRESSING = ("suppress_tokens", "bad_words_ids")
 
 
 def is_placeholder(field: str) -> bool:

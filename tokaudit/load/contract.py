@@ -85,7 +85,19 @@ def read_contract(
         outside=tuple(file for reader in readers for file in reader.outside),
         options=options,
     )
+    if options.deep:
+        contract = _with_values(contract, model_source)
     return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
+
+
+def _with_values(contract: Contract, source: Source) -> Contract:
+    """The contract with the rows of its tables."""
+    from tokaudit.values.read import read_values  # loads torch
+
+    try:
+        return replace(contract, values_or=read_values(contract, source))
+    except FactMissing as missing:
+        return replace(contract, values_or=Missing(missing.reason))
 
 
 def _with_snapshot(contract: Contract, source: Source) -> Contract:

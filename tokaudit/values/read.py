@@ -1,0 +1,147 @@
+"""Reads the tables of a contract, and makes of each row what `--deep` knows about it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import torch
+
+from tokaudit.contract import (
+    Contract,
+    Divergence,
+    Indicators,
+    Missing,
+    Neighbour,
+    RowClass,
+    Table,
+    TableComparison,
+    TableKind,
+    TableValues,
+    Values,
+)
+from tokaudit.contract.values import DEAD
+from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.sources import Source
+from tokaudit.values.divergence import divergence
+from tokaudit.values.identical import identical_rows
+from tokaudit.values.judge import Measured, classes, gives_logits, under_trained
+from tokaudit.values.neighbours import nearest
+from tokaudit.values.newcomers import newcomers, still_initial
+from tokaudit.values.purposes import purposes
+from tokaudit.values.statistics import Statistics
+from tokaudit.values.stored import StoredTable, stored
+from tokaudit.values.unused import Reference, indicators, reference
+
+MOST_NEW = 32  # added tokens whose neighbours are looked up in an audit: the last ones
+
+SPARE = RowClass.PADDING | RowClass.HOLE | RowClass.RESERVED
+
+
+def read_values(contract: Contract, source: Source) -> Values:
+    """Every table of token rows, each read once. Raises FactMissing where none was found."""
+    found: list[TableValues] = []
+    unread: dict[str, str] = {}
+    for table, first_id in _tables(contract):
+        try:
+            found.append(_table_values(contract, stored(source, table), first_id))
+        except FactMissing as missing:
+            unread[table.name] = missing.reason
+        except Unreadable as error:
+            unread[table.name] = f"{error.file} could not be read: {error.message}"
+    if not found and not unread:
+        raise FactMissing("no table of token rows was found")
+    return Values(tuple(found), unread, tuple(_divergences(contract, source)))
+
+
+def neighbours(
+    contract: Contract, source: Source, values: TableValues, ids: list[int]
+) -> dict[int, tuple[Neighbour, ...]]:
+    """The nearest tokens in use of some ids of a table that was read. Raises Unreadable."""
+    start = values.first_id
+    unfit = (SPARE | DEAD | RowClass.NON_FINITE).value
+    alive = torch.tensor([not value & unfit for value in values.classes])
+    return _from_rows(nearest(stored(source, values.table), [id - start for id in ids], alive), start)
+
+
+def _from_rows(found: dict[int, tuple[Neighbour, ...]], start: int) -> dict[int, tuple[Neighbour, ...]]:
+    return {
+        start + row: tuple(Neighbour(start + other.id, other.cosine) for other in others)
+        for row, others in found.items()
+    }
+
+
+def _tables(contract: Contract) -> Iterator[tuple[Table, int]]:
+    """The tables with the id of their first row; copies that are equal to another one only once."""
+    embeddings = contract.embeddings
+    for table in embeddings.tables:
+        apart = table.kind is TableKind.BIAS or table in embeddings.extra_inputs
+        if not (apart or any(_equal(contract, other, table) for other in embeddings.tables)):
+            yield table, 0
+    first_id = embeddings.input_rows.value if embeddings.extra_inputs else 0
+    for table in reversed(embeddings.extra_inputs):
+        first_id -= table.rows
+        yield table, first_id
+
+
+def _equal(contract: Contract, left: Table, right: Table) -> bool:
+    comparison = _comparisons(contract).get((left.name, right.name))
+    return comparison is not None and comparison.equal
+
+
+def _comparisons(contract: Contract) -> dict[tuple[str, str], TableComparison]:
+    pairs = contract.comparisons_or
+    if isinstance(pairs, Missing):
+        return {}
+    return {names: pair for names, pair in pairs.items() if isinstance(pair, TableComparison)}
+
+
+def _divergences(contract: Contract, source: Source) -> Iterator[Divergence]:
+    """Of tables that some loader makes one; of others only the first difference was looked for."""
+    tables = {table.name: table for table in contract.embeddings.tables}
+    for (left, right), comparison in _comparisons(contract).items():
+        if comparison.exhaustive and not comparison.equal:
+            try:
+                yield divergence(stored(source, tables[left]), stored(source, tables[right]))
+            except (FactMissing, Unreadable):
+                continue  # what the comparison of the bytes says stands without numbers
+
+
+def _table_values(contract: Contract, table: StoredTable, first_id: int) -> TableValues:
+    measured = _measured(contract, table, range(first_id, first_id + table.rows))
+    new = newcomers(measured)
+    signs = {**under_trained(measured), **still_initial(measured, new)}
+    values = measured.statistics
+    return TableValues(
+        table=table.table,
+        first_id=first_id,
+        norms=array("d", values.norms.tolist()),
+        largest=array("d", values.largest.tolist()),
+        classes=array("H", classes(measured, signs).tolist()),
+        non_finite={first_id + row: count for row, count in sorted(values.non_finite.items())},
+        identical=tuple(tuple(first_id + row for row in rows) for rows in measured.same),
+        typical_norm=measured.typical,
+        spread=measured.spread,
+        signs={first_id + row: sign for row, sign in sorted(signs.items())},
+        indicators_or=measured.near,
+        new=_from_rows(nearest(table, new[-MOST_NEW:], measured.alive), first_id),
+    )
+
+
+def _measured(contract: Contract, table: StoredTable, ids: range) -> Measured:
+    """The pass over the table, and what follows from it."""
+    purpose = torch.tensor(purposes(contract, table.table, ids), dtype=torch.int16)
+    in_use = (purpose & RowClass.IN_USE.value) != 0
+    against: Reference | Missing = Missing("the table gives no logits")
+    if gives_logits(contract, table):
+        against = reference(table, (purpose & SPARE.value) != 0, in_use)
+    directions = torch.empty(0, table.hidden) if isinstance(against, Missing) else against.directions
+    values = Statistics(table, in_use, directions)
+    table.scan(values.visit)
+    same = identical_rows(table, values.checksums, (values.largest == 0) | values.norms.isnan())
+    near: Indicators | Missing
+    if isinstance(against, Missing):
+        near = against
+    else:
+        near = indicators(against, values.norms, values.projections, in_use & (values.norms > 0))
+    return Measured(contract, table, ids, purpose, values, same, near)

@@ -1,0 +1,127 @@
+"""How near the output rows are to those of tokens that are known to be unused.
+
+The indicators are those of Land and Bartolo, "Fishing for Magikarp" (2024). They are worked out from
+products with three directions, so that one pass over the table is enough; docs/values.md says where they
+differ from the publication.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+import torch
+
+from tokaudit.contract import Indicators, Missing
+from tokaudit.values.stored import StoredTable
+
+LEAST_KNOWN = 3  # known rows, to tell their direction from chance
+MOST_KNOWN = 2048
+SAMPLED = 2048  # rows in use that the mean and the first component are estimated from
+LEVEL = 0.95
+MOST_BELOW = 0.25  # of the rows in use: if more are that near to the known rows, nearness says nothing
+_STEPS = 30
+_LEAST_NORM = 1e-30
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The known rows [n, hidden], and what rows are compared with: each vector is [hidden], in float64."""
+
+    known: torch.Tensor
+    mean_of_known: torch.Tensor
+    mean: torch.Tensor
+    component: torch.Tensor
+
+    @property
+    def directions(self) -> torch.Tensor:
+        return torch.stack([self.mean_of_known, self.mean, self.component])
+
+
+def reference(table: StoredTable, known: torch.Tensor, in_use: torch.Tensor) -> Reference | Missing:
+    """``known`` and ``in_use`` are bool [rows]: unused for certain, and belonging to a token.
+
+    Zero rows have no direction. Padding that repeats the last row in use is a copy of a trained one.
+    """
+    used = in_use.nonzero().flatten()
+    sample = _finite(table.gather(_spread(used, SAMPLED)))
+    rows = _finite(table.gather(_spread(known.nonzero().flatten(), MOST_KNOWN)))
+    rows = rows[(rows != 0).any(1)]
+    if len(used):
+        last = table.gather([int(used[-1])]).double()
+        rows = rows[(rows != last).any(1)]
+    if len(rows) < LEAST_KNOWN:
+        return Missing("fewer than three rows are known to be unused: padding, holes, reserved names")
+    if not len(sample):
+        return Missing("no row is in use")
+    return Reference(rows, rows.mean(0), sample.mean(0), _first_component(sample))
+
+
+def indicators(
+    reference: Reference, norms: torch.Tensor, products: torch.Tensor, judged: torch.Tensor
+) -> Indicators | Missing:
+    """``products`` [rows, 3] are those with the reference's directions, ``judged`` marks the rows in use."""
+    rows = _indicators(reference.mean_of_known, reference, norms, products)
+    n = len(reference.known)
+    # Each known row against the mean of the others: its own share of the mean would draw it near.
+    others = (n * reference.mean_of_known - reference.known) / (n - 1)
+    known = torch.stack(
+        [torch.stack(_one(row, other, reference)) for row, other in zip(reference.known, others, strict=True)]
+    )
+    cosine, centred, without, distance = (array("d", values.tolist()) for values in rows)
+    for place, name in ((0, "cosine"), (2, "without_component")):
+        level = float(known[:, place].quantile(LEVEL))
+        near = rows[place][judged] <= level
+        if len(near) and float(near.double().mean()) < MOST_BELOW:
+            return Indicators(n, cosine, centred, without, distance, name, level)
+    return Missing("the rows that are known to be unused do not stand apart from those in use")
+
+
+def _one(row: torch.Tensor, mean: torch.Tensor, reference: Reference) -> list[torch.Tensor]:
+    directions = torch.stack([mean, reference.mean, reference.component])
+    return [v[0] for v in _indicators(mean, reference, row.norm()[None], (directions @ row)[None])]
+
+
+def _indicators(
+    mean: torch.Tensor, reference: Reference, norms: torch.Tensor, products: torch.Tensor
+) -> list[torch.Tensor]:
+    """Cosine distances plain, centred and without the first component, and the L2 distance; each [rows]."""
+    with_known, with_mean, along = products.unbind(1)
+    squares, square = norms**2, mean @ mean
+    centre, component = reference.mean, reference.component
+    own_along, own_centre = mean @ component, mean @ centre
+    plain = _distance(with_known, squares, square)
+    centred = _distance(
+        with_known - with_mean - own_centre + centre @ centre,
+        squares - 2 * with_mean + centre @ centre,
+        square - 2 * own_centre + centre @ centre,
+    )
+    without = _distance(with_known - along * own_along, squares - along**2, square - own_along**2)
+    return [plain, centred, without, (squares - 2 * with_known + square).clamp(min=0).sqrt()]
+
+
+def _distance(product: torch.Tensor, squares: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+    norms = (squares.clamp(min=0) * square.clamp(min=0)).sqrt()
+    return torch.where(norms > _LEAST_NORM, 1 - product / norms, torch.nan)
+
+
+def _first_component(rows: torch.Tensor) -> torch.Tensor:
+    """The direction [hidden] that most of the rows' squares lie along, by power iteration."""
+    direction: torch.Tensor = rows.sum(0) + rows[0]
+    for _ in range(_STEPS):
+        direction = rows.T @ (rows @ _unit(direction))
+    return _unit(direction)
+
+
+def _unit(vector: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(vector, dim=0)
+
+
+def _spread(rows: torch.Tensor, most: int) -> list[int]:
+    """At most so many of them, at even distances."""
+    step = max(1, -(-len(rows) // most))
+    return [int(row) for row in rows[::step]]
+
+
+def _finite(rows: torch.Tensor) -> torch.Tensor:
+    return rows[rows.isfinite().all(1)].double()
