@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from tokaudit.contract import Contract, Table, Vocabulary
-from tokaudit.errors import FactMissing, UsageError
+from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.findings import Finding
 from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts
 from tokaudit.rule import Rule, all_rules, find_rule
@@ -37,7 +38,12 @@ def _matches(rule: type[Rule], name: str) -> bool:
 
 
 def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report:
-    """Apply the rules (all of them by default). A fact that is missing makes a rule skipped, never passed."""
+    """Apply the rules (all of them by default). A fact that is missing makes a rule skipped, never passed.
+
+    A rule that fails, which is a bug of it, leaves no verdict; what the others find is reported all the same.
+    With TOKAUDIT_DEBUG in the environment its exception is raised.
+    """
+    failures: list[Unreadable] = []
     findings: list[Finding] = []
     checked: list[RuleRef] = []
     skipped: list[Skipped] = []
@@ -51,6 +57,11 @@ def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report
             skipped.append(Skipped(ref, missing.reason))
             if len(findings) == before:
                 continue
+        except Exception as error:
+            if os.environ.get("TOKAUDIT_DEBUG"):
+                raise
+            failures.append(_bug(ref, error))
+            continue
         checked.append(ref)
     findings.sort(key=lambda finding: (-finding.severity, finding.rule, finding.subject))
     return Report(
@@ -60,8 +71,13 @@ def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report
         suppressed=(),
         checked=tuple(checked),
         skipped=tuple(skipped),
-        unreadable=contract.unreadable,
+        unreadable=(*contract.unreadable, *failures),
     )
+
+
+def _bug(rule: RuleRef, error: Exception) -> Unreadable:
+    what = f"{rule.code} {rule.slug} failed: {type(error).__name__}: {error}"
+    return Unreadable("internal", "", what, hint="please report it, with what TOKAUDIT_DEBUG=1 prints")
 
 
 def summarise(contract: Contract) -> Summary:
