@@ -22,8 +22,11 @@ CASES = [
 ]
 
 
-def audit(directory: Path, args: list[str]) -> Report:
-    """`tokaudit check` with the options of a fixture, as the library call."""
+def audit(directory: Path, args: list[str], locked: Path | None = None) -> Report:
+    """`tokaudit check` with the options of a fixture, as the library call.
+
+    ``locked`` is a directory whose lock is given as --lock.
+    """
     options: dict[str, Any] = {}
     arguments = iter(args)
     for name in arguments:
@@ -35,6 +38,9 @@ def audit(directory: Path, args: list[str]) -> Report:
             options["tensor_parallel"] = int(next(arguments))
         else:
             raise ValueError(f"a fixture asks for {name}")
+    if locked is not None:
+        options["lock"] = directory.with_name("tokaudit.lock")
+        options["lock"].write_text(tokaudit.lock_text(tokaudit.lock(locked, deep="--deep" in args)))
     return tokaudit.check(directory, **options)
 
 
@@ -49,7 +55,10 @@ def everything_said(report: Report) -> str:
 @pytest.mark.parametrize(("code", "case"), CASES)
 def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
     description = changed(base(case["base"]), case.get("change", {}), tuple(case.get("remove", ())))
-    report = audit(build(description, tmp_path / "model"), case.get("args", []))
+    locked = None
+    if "lock" in case:
+        locked = build(changed(base(case["base"]), case["lock"]), tmp_path / "locked")
+    report = audit(build(description, tmp_path / "model"), case.get("args", []), locked)
     found = {finding.slug: finding.severity.word for finding in report.findings}
     own = RULES[code].slug
     assert found.pop(own, None) == case["finds"], found
