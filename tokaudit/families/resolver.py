@@ -128,7 +128,9 @@ class _Resolution:
         """Tensors called as the record's but for the modules around: `transformer.embed_tokens.weight`."""
         endings = {".".join(name.split(".")[-2:]) for name in entry.names}
         named = [name for name in self.tensors if ".".join(name.split(".")[-2:]) in endings]
-        named = [name for name in named if not (guess.WRAPPERS.match(name) or guess.OTHER_THINGS.search(name))]
+        named = [
+            name for name in named if not (guess.WRAPPERS.match(name) or guess.OTHER_THINGS.search(name))
+        ]
         return tuple(sorted(named, key=lambda name: ("decoder" in name, name.count("."), name)))
 
     @property

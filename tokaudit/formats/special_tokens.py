@@ -11,18 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokaudit.contract import Document, Missing, Role, SpecialToken
-from tokaudit.families.tokenizer_classes import class_defaults
+from tokaudit.families.tokenizer_classes import class_defaults, loaded_class
 from tokaudit.findings import Location
 from tokaudit.text import json_kind
 
 LISTS = ("additional_special_tokens", "extra_special_tokens")
+NO_CONFIG = Missing("there is no config.json")
 ROLE_FIELDS = {f"{role.value}_token": role for role in Role}
 
 
 def special_tokens(
-    tokenizer_config: Document | Missing, special_map: Document | Missing
+    tokenizer_config: Document | Missing,
+    special_map: Document | Missing,
+    config: Document | Missing = NO_CONFIG,
 ) -> tuple[tuple[SpecialToken, ...], tuple[SpecialToken, ...]]:
-    """The special tokens as loaders read them, and the stale ones of the file that is overridden."""
+    """The special tokens as loaders read them, and the stale ones of the file that is overridden.
+
+    ``config`` is the config.json beside them, which names the class where tokenizer_config.json does not.
+    """
     from_config, from_map = _declared(tokenizer_config), _declared(special_map)
     if isinstance(tokenizer_config, Document) and "added_tokens_decoder" in tokenizer_config.data:
         kept, stale, fields = from_config, from_map, frozenset(tokenizer_config.data)
@@ -31,7 +37,7 @@ def special_tokens(
         kept = (*(token for token in from_config if _field(token) not in replaced), *from_map)
         stale = tuple(token for token in from_config if _field(token) in replaced)
         fields = _fields(tokenizer_config) | _fields(special_map)
-    return (*kept, *_defaults(tokenizer_config, fields)), stale
+    return (*kept, *_defaults(tokenizer_config, config, fields)), stale
 
 
 def _fields(document: Document | Missing) -> frozenset[str]:
@@ -88,14 +94,27 @@ def _special(role: Role | None, name: str, value: object, at: Location) -> Speci
     return SpecialToken(role, name, "", at, malformed=f"{json_kind(value)} and not a text")
 
 
-def _defaults(tokenizer_config: Document | Missing, stated: frozenset[str]) -> Iterator[SpecialToken]:
+def _defaults(
+    tokenizer_config: Document | Missing, config: Document | Missing, stated: frozenset[str]
+) -> Iterator[SpecialToken]:
     """What the tokenizer class fills in for the roles that no file mentions (null counts as a mention)."""
-    if isinstance(tokenizer_config, Missing):
-        return
-    name = tokenizer_config.data.get("tokenizer_class")
-    if not isinstance(name, str):
-        return
-    at = tokenizer_config.at.child("tokenizer_class")
+    name, at = _class(tokenizer_config, config)
     for field, content in class_defaults(name).items():
         if field in ROLE_FIELDS and field not in stated:
             yield SpecialToken(ROLE_FIELDS[field], field, content, at, by_default=True)
+
+
+def _class(tokenizer_config: Document | Missing, config: Document | Missing) -> tuple[str, Location]:
+    """The tokenizer class that a file names, or that the model type stands for; "" where none does."""
+    for document in (tokenizer_config, config):
+        if not isinstance(document, Document):
+            continue
+        if document.has("auto_map") and document is tokenizer_config:
+            break
+        name = document.data.get("tokenizer_class")
+        if isinstance(name, str):
+            return name, document.at.child("tokenizer_class")
+        model_type = document.data.get("model_type")
+        if isinstance(model_type, str) and document is config:
+            return loaded_class("", model_type, byte_level=False)[0], document.at.child("model_type")
+    return "", Location("tokenizer_config.json")

@@ -48,12 +48,12 @@ def read_contract(
     if isinstance(model_config, Document):
         model.unreadable += config.malformed_fields(model_config)
     tokenizer_config = tokens.document("tokenizer_config.json")
+    config_beside = model_config if tokens is model else tokens.document("config.json")
     special, stale = special_tokens.special_tokens(
-        tokenizer_config, tokens.document("special_tokens_map.json")
+        tokenizer_config, tokens.document("special_tokens_map.json"), config_beside
     )
     checkpoint = _checkpoint(model, model_config, options)
     embeddings = resolve(model_config, checkpoint)
-    config_beside = model_config if tokens is model else tokens.document("config.json")
     vocabulary, templates, problem = read_tokenizer(
         tokens, _running(tokens, process), tokenizer_config, config_beside, special, options
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokaudit.contract import Contract, IdField, Missing, Table, Vocabulary, present
+from tokaudit.contract import Contract, IdField, Loaded, Missing, Table, Token, Vocabulary, present
 from tokaudit.findings import Claim
 from tokaudit.rules.rows._beyond import RowLimit, row_limit
 from tokaudit.text import listed, named
@@ -48,6 +48,16 @@ def alike(fields: Iterable[IdField]) -> list[list[IdField]]:
     for field in fields:
         groups.setdefault((field.name, field.ids), []).append(field)
     return list(groups.values())
+
+
+def token_ids(contract: Contract, token: Token) -> set[int]:
+    """The token's id as its file declares it, and as the library gives it (TA403 says where they differ)."""
+    found = {token.id}
+    vocabulary = contract.vocabulary
+    if isinstance(vocabulary.loaded_or, Loaded):
+        effective = vocabulary.effective_id(token.content)
+        found |= set() if effective is None else {effective}
+    return found
 
 
 def shown_id(contract: Contract, id: int) -> str:

@@ -6,7 +6,7 @@ from tokaudit.contract import Contract, IdField, Missing, Role, Token
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import path, states, told
+from tokaudit.rules.special._ids import path, states, token_ids, told
 from tokaudit.rules.special._kind import LINE_BREAKS, is_text_tower
 from tokaudit.text import named
 
@@ -47,7 +47,8 @@ class EosDisagree(Rule):
         stops = [field for field in contract.stop_ids if field.ids]
         if not stops:
             raise FactMissing("no configuration names an end-of-sequence id")
-        if not any(eos.id in field.ids for field in stops):
+        ids = token_ids(contract, eos)
+        if not any(ids & set(field.ids) for field in stops):
             yield self._never_stops(contract, eos, stops)
         elif not isinstance(contract.generation_config_or, Missing):
             yield from self._stale_config(contract, eos, stops[0])
@@ -74,7 +75,7 @@ class EosDisagree(Rule):
 
     def _stale_config(self, contract: Contract, eos: Token, stop: IdField) -> Iterator[Finding]:
         for field in contract.fields(Role.EOS, generation=False):
-            if field.ids and not field.by_default and eos.id not in field.ids:
+            if field.ids and not field.by_default and not token_ids(contract, eos) & set(field.ids):
                 yield self.finding(
                     f"{told(contract, field)}, without the tokenizer's "
                     f"end-of-sequence token {named(eos.id, eos.content)} that generation_config.json has",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tokaudit.contract import Contract, IdField, Role, Token
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import alike, id_fields, path, places, shown_ids, states
+from tokaudit.rules.special._ids import alike, id_fields, path, places, shown_ids, states, token_ids
 from tokaudit.rules.special._kind import is_decoder_classifier, is_text_tower
 from tokaudit.text import named
 
@@ -47,10 +47,11 @@ class SpecialIdDisagree(Rule):
         for role in _ROLES:
             token = roles.get(role)
             stated = [field for field in fields[role] if field.ids]
-            wrong = [field for field in stated if token is not None and token.id not in field.ids]
+            ids = token_ids(contract, token) if token is not None and stated else set()
+            wrong = [field for field in stated if ids and not ids & set(field.ids)]
             if wrong or (token is None and _differ(stated)):
                 yield self._differ(contract, role, token, wrong or stated)
-            elif role is Role.PAD and token is not None and not stated and is_decoder_classifier(contract):
+            elif token is not None and _is_unpadded_classifier(contract, role, stated):
                 yield self._classifier_without_pad(contract, token, fields[role])
             elif token is not None and any(not field.ids for field in fields[role]):
                 yield self._null(contract, role, fields[role], Claim(token.at, _is(role, token)))
@@ -102,6 +103,12 @@ class SpecialIdDisagree(Rule):
             severity=Severity.NOTE,
             subject=role.value,
         )
+
+
+def _is_unpadded_classifier(contract: Contract, role: Role, stated: Sequence[IdField]) -> bool:
+    """Whether the class finds no pad id: it asks config.json alone, where generation asks both."""
+    silent = all(field.generation for field in stated)
+    return role is Role.PAD and silent and is_decoder_classifier(contract)
 
 
 def _own_fields(contract: Contract, known: Iterable[IdField], role: Role) -> list[IdField]:

@@ -7,7 +7,7 @@ from tokaudit.contract import Contract, IdField, Role
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import alike, forces, id_fields, path, places, states
+from tokaudit.rules.special._ids import alike, forces, id_fields, path, places, states, token_ids
 from tokaudit.rules.special._kind import LINE_BREAKS, is_text_tower
 from tokaudit.text import listed, named, shown
 
@@ -23,6 +23,9 @@ _ENDS = {
     "start": ("start", "begin", "bos", "boi", "sos", "open"),
     "end": ("end", "eos", "eoi", "stop", "close"),
 }
+# Fields for what stands in a text where a picture or a sound does, and for its brackets.
+_MARKER = re.compile(r"((image|video|audio|vision)(_start|_end)?|[be]o[ia])_token_(id|index)")
+_WORD = re.compile(r"[\u2581\u0120]?\w+")
 _CONTROL = re.compile(r"\W?(<\||</|[<\[{(|>\uff5c].+[>\]})|<\uff5c]\s*$)", re.DOTALL)
 
 
@@ -36,12 +39,13 @@ class SpecialIdNamesAnotherToken(Rule):
     - it has a different role in the tokenizer, and the role of the field has another token: a pad id that is
       the begin token's;
     - it is an ordinary piece of text, where a control token is meant: an end-of-sequence id that is "the";
-    - its text contradicts the field: `video_start_token_id` at `<|end_of_image|>`.
+    - its text contradicts the field: `video_start_token_id` at `<|end_of_image|>`;
+    - a marker of images or sounds (`image_token_id`) is a word, or the bos, eos or pad token.
 
     One token in several roles is common and fine (`<|endoftext|>` as bos and eos), and so is a bos id in the
-    configuration of a tokenizer that has no bos. The unknown token of a byte-level vocabulary, which no text
-    becomes, is no other role. Ids at which generation also stops are not reported, nor end-of-sequence ids
-    of models that do not generate.
+    configuration of a tokenizer that has no bos. An `<|endoftext|>` that a byte-level tokenizer declares as its
+    unknown token, which no text becomes, is no other role. Ids at which generation also stops are not
+    reported, nor end-of-sequence ids of models that do not generate.
 
     ## Why it matters
 
@@ -66,7 +70,10 @@ class SpecialIdNamesAnotherToken(Rule):
                 (id, text, because)
                 for id in group[0].ids[:MOST_IDS]
                 if (text := vocabulary.text(id)) is not None
-                if (because := _contradiction(group[0], text) or _misnamed(contract, group[0], id, text))
+                if (
+                    because := _contradiction(contract, group[0], id, text)
+                    or _misnamed(contract, group[0], id, text)
+                )
             ]
             if wrong:
                 yield self._finding(contract, group, wrong)
@@ -95,8 +102,14 @@ class SpecialIdNamesAnotherToken(Rule):
         )
 
 
-def _contradiction(field: IdField, text: str) -> str:
+def _contradiction(contract: Contract, field: IdField, id: int, text: str) -> str:
     """What in the token's text contradicts the field's name; "" where nothing does."""
+    if _MARKER.fullmatch(field.name):
+        given = [role for role in (Role.BOS, Role.EOS, Role.PAD) if _has(contract, role, id)]
+        if given:
+            return f"the tokenizer's {given[0].value} token"
+        if _WORD.fullmatch(text) and _is_ordinary(contract, text):
+            return "an ordinary piece of text"
     name_words, text_words = _words(field.name), _words(text)
     for groups in (_ENDS, _KINDS):
         meant = _groups(name_words, groups)
@@ -128,7 +141,7 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
     if field.role is Role.EOS and not contract.generates:
         return ""
     roles = contract.roles
-    given = [role for role, token in roles.items() if token.id == id and not _is_idle(contract, role)]
+    given = [role for role in roles if _has(contract, role, id) and not _is_idle(contract, role)]
     if field.role in given or (field.role is Role.EOS and _stops_anyway(contract, id)):
         return ""
     if given:
@@ -138,16 +151,23 @@ def _misnamed(contract: Contract, field: IdField, id: int, text: str) -> str:
     return ""
 
 
+def _has(contract: Contract, role: Role, id: int) -> bool:
+    token = contract.roles.get(role)
+    return token is not None and id in token_ids(contract, token)
+
+
 def _is_idle(contract: Contract, role: Role) -> bool:
-    """The unknown token where every byte is one: GPT-2's class fills it in, and nothing becomes it."""
-    return role is Role.UNK and contract.vocabulary.pipeline.byte_level
+    """An unknown token by name only: GPT-2's class fills in `<|endoftext|>`, and every byte is a token."""
+    if role is not Role.UNK or not contract.vocabulary.pipeline.byte_level:
+        return False
+    return "unk" not in contract.roles[role].content.lower()
 
 
 def _stops_anyway(contract: Contract, id: int) -> bool:
     """Whether the id is one of several stop ids that include the tokenizer's own."""
     stops = {stop for field in contract.stop_ids for stop in field.ids}
     eos = contract.roles.get(Role.EOS)
-    return id in stops and eos is not None and eos.id in stops
+    return id in stops and eos is not None and bool(token_ids(contract, eos) & stops)
 
 
 def _is_ordinary(contract: Contract, text: str) -> bool:
