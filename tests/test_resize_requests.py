@@ -268,7 +268,7 @@ def test_a_null_in_special_tokens_map_json_does_not_undo_the_role(tmp_path: Path
 
 
 def test_saved_padding_follows_the_pad_role(tmp_path: Path) -> None:
-    padding = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
+    padding = {"strategy": "BatchLongest", "direction": "Right",
                "pad_id": 306, "pad_type_id": 0, "pad_token": "<|pad|>"}  # fmt: skip
     description = changed(untied(), {"tokenizer": {"padding": padding}})
     out = roled(description, tmp_path, {Role.PAD: "<|padding|>"})
