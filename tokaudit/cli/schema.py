@@ -14,7 +14,8 @@ def schema(
 ) -> Outcome:
     """Print the JSON Schema of a document.
 
-    NAME is what the document holds: report, the output of `check --format json`.
+    NAME is what the document holds: report, the output of `tokaudit check --format json`; diff, that of
+    `tokaudit diff --format json`; lock, what `tokaudit lock` writes.
 
     \b
     Example:
