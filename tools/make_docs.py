@@ -36,6 +36,7 @@ AREAS = {
     "special": "Special tokens and their ids",
     "vocabulary": "The tokenizer's own files",
     "lock": "The lock",
+    "values": "The values of the rows (`--deep`)",
     "storage": "Storage",
 }
 INDEX_HEAD = """# Rules

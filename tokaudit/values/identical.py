@@ -8,14 +8,19 @@ import torch
 
 from tokaudit.values.stored import StoredTable
 
+LEAST_BYTES = 16
+
 
 def identical_rows(
     table: StoredTable, checksums: torch.Tensor, excepted: torch.Tensor
 ) -> list[tuple[int, ...]]:
     """Groups of two and more rows, in order, whose bytes are equal; ``excepted`` (bool [rows]) stay out.
 
-    Only rows that share their checksum are read again, each compared with the first of its group.
+    Only rows that share their checksum are read again, each compared with the first of its group. Rows of
+    fewer than 16 bytes may be equal by chance: there are no groups of them.
     """
+    if table.row_bytes < LEAST_BYTES:
+        return []
     candidates = (~excepted).nonzero().flatten()
     ordered, order = checksums[candidates].sort(stable=True)
     same = ordered[1:] == ordered[:-1]

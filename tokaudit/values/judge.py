@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from tokaudit.contract import Contract, Indicators, Missing, RowClass, TableKind
+from tokaudit.contract import Contract, Indicators, Missing, RowClass, Table, TableKind
 from tokaudit.values.statistics import Statistics
 from tokaudit.values.stored import StoredTable
 
@@ -62,8 +62,8 @@ class Measured:
     @cached_property
     def dead(self) -> torch.Tensor:
         """bool [rows]: rows that are zero or next to it."""
-        norms = self.statistics.norms
-        return (norms < NEAR_ZERO * self.typical) | (self.statistics.largest == 0)
+        share = min(NEAR_ZERO, math.exp(-OUTLIER_SPREADS * self.spread))
+        return (self.statistics.norms < share * self.typical) | (self.statistics.largest == 0)
 
     @cached_property
     def alive(self) -> torch.Tensor:
@@ -79,6 +79,10 @@ def gives_logits(contract: Contract, stored: StoredTable) -> bool:
 def tied(contract: Contract) -> bool:
     tie = contract.embeddings.tie_or
     return not isinstance(tie, Missing) and tie.tied
+
+
+def _untied(contract: Contract) -> bool:
+    return isinstance(contract.embeddings.output_or, Table) and not tied(contract)
 
 
 def classes(measured: Measured, signs: dict[int, str]) -> torch.Tensor:
@@ -105,7 +109,7 @@ def under_trained(measured: Measured) -> dict[int, str]:
     if not measured.marked(RowClass.IN_USE).any():
         return {}
     signs = _like_unused(measured)
-    if measured.stored.table.kind is TableKind.INPUT and not tied(measured.contract):
+    if measured.stored.table.kind is TableKind.INPUT and _untied(measured.contract):
         for row, sign in _small(measured).items():
             signs[row] = f"{sign}; {signs[row]}" if row in signs else sign
     return signs

@@ -128,6 +128,13 @@ def _table_values(contract: Contract, table: StoredTable, first_id: int) -> Tabl
     )
 
 
+def _mixed(group: tuple[int, ...], in_use: torch.Tensor) -> bool:
+    """Whether rows in use and others are equal, copies of the last row in use aside."""
+    marked = in_use[list(group)]
+    last = int(in_use.nonzero()[-1]) if in_use.any() else -1
+    return bool(marked.any()) and not bool(marked.all()) and last not in group
+
+
 def _measured(contract: Contract, table: StoredTable, ids: range) -> Measured:
     """The pass over the table, and what follows from it."""
     purpose = torch.tensor(purposes(contract, table.table, ids), dtype=torch.int16)
@@ -142,6 +149,8 @@ def _measured(contract: Contract, table: StoredTable, ids: range) -> Measured:
     near: Indicators | Missing
     if isinstance(against, Missing):
         near = against
+    elif any(_mixed(group, in_use) for group in same):
+        near = Missing("rows that are known to be unused repeat the row of a token in use")
     else:
         near = indicators(against, values.norms, values.projections, in_use & (values.norms > 0))
     return Measured(contract, table, ids, purpose, values, same, near)

@@ -20,6 +20,7 @@ MOST_KNOWN = 2048
 SAMPLED = 2048  # rows in use that the mean and the first component are estimated from
 LEVEL = 0.95
 MOST_BELOW = 0.25  # of the rows in use: if more are that near to the known rows, nearness says nothing
+ROUNDING = 1e-6  # products are made in float32
 _STEPS = 30
 _LEAST_NORM = 1e-30
 
@@ -70,7 +71,7 @@ def indicators(
     )
     cosine, centred, without, distance = (array("d", values.tolist()) for values in rows)
     for place, name in ((0, "cosine"), (2, "without_component")):
-        level = float(known[:, place].quantile(LEVEL))
+        level = float(known[:, place].quantile(LEVEL)) + ROUNDING
         near = rows[place][judged] <= level
         if len(near) and float(near.double().mean()) < MOST_BELOW:
             return Indicators(n, cosine, centred, without, distance, name, level)
