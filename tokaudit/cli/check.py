@@ -50,7 +50,7 @@ def check(
     ] = None,
     deep: Annotated[
         bool | None,
-        typer.Option("--deep/--no-deep", help="Read every row of the tables (TA6xx), try every token (TA409)."),
+        typer.Option("--deep/--no-deep", help="Read every row (TA6xx), try every token (TA409)."),
     ] = None,
     fail_on: Annotated[
         str | None,
