@@ -83,7 +83,7 @@ class Writer:
             self._fill(entry.name, *wait([written]))
             proofs.append(self.workers.submit(self._compared, entry))
         if self.request.optimizer:
-            self._optimizer()
+            self._optimizer(self.files.entries[OPTIMIZER])
         wait(copies)
         return proofs
 
@@ -169,11 +169,11 @@ class Writer:
     def _written(self, name: str) -> OpenFile:
         return open_source(self.building).open(name)
 
-    def _optimizer(self) -> None:
+    def _optimizer(self, entry: Entry) -> None:
         from tokaudit.resize.optimizer import grow_optimizer
 
-        with self.files.source.open(OPTIMIZER) as file:
-            grow_optimizer(file, self.building / OPTIMIZER, self.plan)
+        with self.files.source.open(entry.name) as file:
+            grow_optimizer(file, entry.mode, self.building / entry.name, self.plan, self.workers)
 
 
 @contextmanager
