@@ -2,10 +2,10 @@
 
 Each entry has `config`, `generation_config`, `tokenizer_config`, the name of a chat template under
 fixtures/templates, the shapes of its `tables`, and a `tokenizer`: its `kind`, the size of the `base`
-vocabulary, `names` of ids in it, `added` tokens (special), `plain` ones (not special), a format for `reserved`
-ones, which fill the ids up to a number, and `post`, what the post-processor puts around a text. The ids are
-those of the releases. What is tested is the same with the ordinary tokens in the middle taken out, so that the
-vocabulary is small; ids and rows above them move down by a multiple of 64.
+vocabulary, `names` of ids in it, `added` tokens (special), `plain` ones (not special), a format for
+`reserved` ones, which fill the ids up to a number, and `post`, what the post-processor puts around a text.
+The ids are those of the releases. What is tested is the same with the ordinary tokens in the middle taken
+out, so that the vocabulary is small; ids and rows above them move down by a multiple of 64.
 """
 
 from __future__ import annotations
@@ -160,7 +160,12 @@ def _tokenizer(tokenizer: Release, small: _Smaller, added: list[dict[str, Any]])
         model = {**bpe, "byte_fallback": True, "fuse_unk": True, "unk_token": unknown}
     elif kind == "unigram":
         pieces = [[text, 0.0 if id < 5 else -float(id % 97)] for text, id in vocabulary.items()]
-        model = {"type": "Unigram", "unk_id": vocabulary[unknown or ""], "vocab": pieces, "byte_fallback": False}
+        model = {
+            "type": "Unigram",
+            "unk_id": vocabulary[unknown or ""],
+            "vocab": pieces,
+            "byte_fallback": False,
+        }
         pre = decoder = metaspace
     elif kind == "wordpiece":
         model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
@@ -204,18 +209,23 @@ def _post_processor(
         {"Sequence" if step == "$A" else "SpecialToken": {"id": step.removeprefix("$"), "type_id": 0}}
         for step in post
     ]
-    special = {
-        text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in post if text != "$A"
-    }
+    special = {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in post if text != "$A"}
     second = [{"Sequence": {"id": "B", "type_id": 0}}]
-    return {"type": "TemplateProcessing", "single": steps, "pair": [*steps, *second], "special_tokens": special}
+    return {
+        "type": "TemplateProcessing",
+        "single": steps,
+        "pair": [*steps, *second],
+        "special_tokens": special,
+    }
 
 
 def _weights(file: Path, release: Release, small: _Smaller) -> None:
     """Tables of the right shapes: zeros that take no space on the disk, a first value where they differ."""
     config = release["config"]
     untied = [config, *(part for part in config.values() if isinstance(part, dict))]
-    apart = config["model_type"] != "vision-encoder-decoder" and any(part.get("tie_word_embeddings") is False for part in untied)
+    apart = config["model_type"] != "vision-encoder-decoder" and any(
+        part.get("tie_word_embeddings") is False for part in untied
+    )
     header: dict[str, Any] = {}
     at, marks = 0, []
     for number, (name, shape) in enumerate(release["tables"].items()):

@@ -43,8 +43,8 @@ class SpecialIdNamesAnotherToken(Rule):
     - a marker of images or sounds (`image_token_id`) is a word, or the bos, eos or pad token.
 
     One token in several roles is common and fine (`<|endoftext|>` as bos and eos), and so is a bos id in the
-    configuration of a tokenizer that has no bos. An `<|endoftext|>` that a byte-level tokenizer declares as its
-    unknown token, which no text becomes, is no other role. Ids at which generation also stops are not
+    configuration of a tokenizer that has no bos. An `<|endoftext|>` that a byte-level tokenizer declares as
+    its unknown token, which no text becomes, is no other role. Ids at which generation also stops are not
     reported, nor end-of-sequence ids of models that do not generate.
 
     ## Why it matters
@@ -100,6 +100,11 @@ class SpecialIdNamesAnotherToken(Rule):
             fix=f"set {path(field)} to {right}",
             subject=path(field),
         )
+
+
+def _mistaken(contract: Contract, field: IdField, id: int, text: str) -> str:
+    """Why the token is not what the field means; "" where it can be."""
+    return _contradiction(contract, field, id, text) or _misnamed(contract, field, id, text)
 
 
 def _contradiction(contract: Contract, field: IdField, id: int, text: str) -> str:

@@ -1,6 +1,6 @@
 """Audit tiny models of every architecture that the installed transformers can build: none may get an alarm.
 
-    python tools/calibrate.py [PATTERN]      model classes whose name matches, all by default
+    python benchmarks/calibrate.py [PATTERN]      model classes whose name matches, all by default
 
 Each class is built from its own configuration class with small sizes, saved by `save_pretrained` (in one
 file, and in shards for every eighth class) beside a tokenizer that transformers saved, and audited. Prints
@@ -31,10 +31,33 @@ ROWS = 320
 MOST_PARAMETERS = 60_000_000
 PLACEHOLDERS = ("image", "video", "audio")
 
+IDS = re.compile(r"(^|_)token_(ids?|index)$|suppress_tokens$|^(pad|bos|eos)_id$")
+
+# Alarms that are right: loaders read what the class saves in two ways, or this tokenizer is not the model's.
+RIGHT = {
+    "BigBirdPegasusForCausalLM": "transformers 5 never ties it, version 4 discards the output table",
+    "LukeForMaskedLM": "transformers 5 never ties it, version 4 discards the output table",
+    "Pop2PianoForConditionalGeneration": "transformers 5 never ties it, version 4 discards the output table",
+    "OpenAIGPTDoubleHeadsModel": "transformers 5 saves its output table only, which version 4 cannot load",
+    "Siglip2ForImageClassification": "SigLIP 2's class rebuilds the tokenizer, which is none of its kind",
+    "Siglip2Model": "SigLIP 2's class rebuilds the tokenizer, which is none of its kind",
+    "SeamlessM4TTextToUnitForConditionalGeneration": "its ids are those of units",
+    "ClvpForCausalLM": "a table of sounds under a name of its own",
+    "ClvpModel": "a table of sounds under a name of its own",
+    "CsmBackboneModel": "a table of sounds under a name of its own",
+    "Qwen3OmniMoeTalkerCodePredictorModel": "a table of sounds under a name of its own",
+    "Qwen3OmniMoeTalkerCodePredictorModelForConditionalGeneration": "a table of sounds under its own name",
+    "PatchTSTForClassification": "a time series, which has no tokenizer",
+    "PatchTSTForPrediction": "a time series, which has no tokenizer",
+    "PatchTSTForPretraining": "a time series, which has no tokenizer",
+    "PatchTSTForRegression": "a time series, which has no tokenizer",
+}
+
 # Sizes by the names that configuration classes use for them; a name ends in one of these.
 SIZES = {
     "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "emb_dim": 32,
-    "intermediate_size": 48, "ffn_dim": 48, "d_ff": 48, "n_inner": 48, "ffn_hidden_size": 48, "hidden_dim": 32,
+    "intermediate_size": 48, "ffn_dim": 48, "d_ff": 48, "n_inner": 48, "ffn_hidden_size": 48,
+    "hidden_dim": 32,
     "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2, "num_layers": 2, "encoder_layers": 2,
     "decoder_layers": 2, "num_decoder_layers": 2, "num_encoder_layers": 2,
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
@@ -49,7 +72,7 @@ SIZES = {
 
 
 def tokenizer(folder: Path) -> dict[str, int]:
-    """A byte-level tokenizer of ROWS - 8 ids with the usual roles and placeholders; ids of its added tokens."""
+    """Save a byte-level tokenizer of ROWS - 8 ids with the usual roles; the ids of its added tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     special = ["<pad>", "<s>", "</s>", "<unk>", "<mask>", *(f"<|{kind}|>" for kind in PLACEHOLDERS)]
     special += [f"<|{kind}_{end}|>" for kind in PLACEHOLDERS for end in ("start", "end")]
@@ -82,14 +105,22 @@ def shrink(config: PretrainedConfig, ids: dict[str, int], seen: int = 0) -> None
         if isinstance(value, PretrainedConfig):
             if seen < 4:
                 shrink(value, ids, seen + 1)
-        elif re.search(r"(^|_)token_(ids?|index)$|suppress_tokens$", name) or name in ("pad_id", "bos_id", "eos_id"):
+        elif re.search(r"(^|_)token_(ids?|index)$|suppress_tokens$", name) or name in (
+            "pad_id",
+            "bos_id",
+            "eos_id",
+        ):
             _set(config, name, _id(name, value, ids))
-        elif type(value) is int and name in SIZES and value > SIZES[name] or name == "vocab_size":
+        elif name == "vocab_size" or (type(value) is int and value > SIZES.get(name, value)):
             _set(config, name, SIZES[name])
         elif isinstance(value, int) and name.endswith("vocab_size") and value > ROWS:
             _set(config, name, ROWS)
     inner = config.get_text_config()
-    if inner is not config and hasattr(inner, "tie_word_embeddings"):  # as releases have it: stated alike
+    if (
+        inner is not config
+        and hasattr(config, "tie_word_embeddings")
+        and hasattr(inner, "tie_word_embeddings")
+    ):  # as releases have it: stated alike
         _set(inner, "tie_word_embeddings", config.tie_word_embeddings)
     layers = getattr(config, "num_hidden_layers", None)
     types = getattr(config, "layer_types", None)
@@ -108,7 +139,7 @@ def _set(config: PretrainedConfig, name: str, value: Any) -> None:
 
 
 def _id(name: str, value: Any, ids: dict[str, int]) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_id(name, each, ids) for each in value]
     role = name.partition("_")[0]
     for kind in PLACEHOLDERS:
@@ -149,9 +180,9 @@ def classes(pattern: str) -> list[type[Any]]:
             cls = getattr(transformers, name)
         except Exception:
             continue
-        if inspect.isclass(cls) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class:
-            if not re.search("^Auto|PreTrained", name):
-                found.append(cls)
+        model = inspect.isclass(cls) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class
+        if model and not re.search("^Auto|PreTrained", name):
+            found.append(cls)
     return found
 
 
@@ -169,14 +200,18 @@ def main(pattern: str = "") -> None:
                 if isinstance(reason, KeyboardInterrupt):
                     raise
                 found["not built"] += 1
-                print(f"{cls.__name__}: not built: {type(reason).__name__}: {str(reason)[:100]!r}", flush=True)
+                print(
+                    f"{cls.__name__}: not built: {type(reason).__name__}: {str(reason)[:100]!r}", flush=True
+                )
                 continue
             report = tokaudit.check(folder)
         loud = [each for each in report.findings if each.severity >= Severity.WARNING]
         found["audited"] += 1
-        found["with an alarm"] += bool(loud)
+        found["with an alarm that is right"] += bool(loud) and cls.__name__ in RIGHT
+        found["with a false alarm"] += bool(loud) and cls.__name__ not in RIGHT
         for each in loud:
-            print(f"{cls.__name__}: {each.rule} {each.severity.word}: {each.message}", flush=True)
+            why = f" ({RIGHT[cls.__name__]})" if cls.__name__ in RIGHT else ""
+            print(f"{cls.__name__}: {each.rule} {each.severity.word}: {each.message}{why}", flush=True)
     print(", ".join(f"{count} {what}" for what, count in found.items()))
 
 
