@@ -53,7 +53,7 @@ def parse(data: bytes, name: str) -> Lock:
     for duplicate in document.duplicates:
         raise reader.malformed((), "each key once", f"two values at {duplicate.at.pointer}")
     version = document.value.get("lockVersion")
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise reader.version(version)
     top = reader.members(document.value, (), ("lockVersion", "layers", "digests"))
     layers = reader.fields(top.get("layers"), ("layers",))
