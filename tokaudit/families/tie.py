@@ -35,7 +35,7 @@ def read_tie(config: Document, record: Record, output_stored: bool) -> Tie | Mis
         return guess_tie(config, record.section)
     flags: dict[str, Fact[bool]] = {}
     for rule in record.loaders.values():
-        # The top of an encoder-decoder pair has a flag of its own that ties nothing: transformers 5 always writes it.
+        # The top of an encoder-decoder pair has a flag that ties nothing: transformers 5 always writes it.
         flags |= _stated(config, rule, top=(rule.rule, rule.section) != ("sub", "decoder"))
     readings = tuple(_reading(config, loader, rule, output_stored) for loader, rule in record.loaders.items())
     newest = next(iter(record.loaders.values()))
