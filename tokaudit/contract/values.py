@@ -81,8 +81,8 @@ class Indicators:
 
     After "Fishing for Magikarp" (Land and Bartolo, 2024), for the mean c of ``unused`` known rows: ``cosine``
     is 1 - cos(row, c), ``centred`` the same after the tables' mean is subtracted, ``without_component`` after
-    the first principal component is removed, ``distance`` is the L2 distance to c. ``level`` is what 95 % of
-    the known rows themselves stay below in the one named by ``judged_by``.
+    the first principal component is removed, ``distance`` is the L2 distance to c. ``level`` is the limit
+    in the one named by ``judged_by``: 1.5 times what 95 % of the known rows themselves stay below.
     """
 
     unused: int

@@ -16,7 +16,7 @@ from tokaudit.values.stored import StoredTable
 NEAR_ZERO = 5e-3  # of the typical norm: weight decay without gradients leaves less, training does not
 OUTLIER_SPREADS, OUTLIER_FACTOR = 8.0, 3.0
 SMALL_SPREADS, SMALL_FACTOR = 5.0, 2.0
-LEAST_KNOWN, LEVEL, MOST_BELOW = 3, 0.95, 0.25  # as in values/unused.py, for norms
+LEAST_KNOWN, LEVEL, SLACK, MOST_BELOW = 3, 0.95, 1.25, 0.25  # as in values/unused.py, for norms
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _small(measured: Measured) -> dict[int, str]:
         limit = measured.typical / math.exp(max(SMALL_SPREADS * measured.spread, math.log(SMALL_FACTOR)))
         sign = "norm {:.3g}, far below the others"
     else:
-        limit = float(norms[known].quantile(LEVEL))
+        limit = SLACK * float(norms[known].quantile(LEVEL))
         sign = f"norm {{:.3g}}, like the {int(known.sum())} unused rows"
     small = measured.alive & (norms <= limit)
     if int(small.sum()) >= MOST_BELOW * int(measured.alive.sum()):

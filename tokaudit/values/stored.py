@@ -13,6 +13,7 @@ import torch
 
 from tokaudit.contract import Table
 from tokaudit.errors import FactMissing
+from tokaudit.families.stored import FLOATS_OF_8_BITS
 from tokaudit.formats import limits
 from tokaudit.resize.copying import fill
 from tokaudit.sources import OpenFile, Source
@@ -112,7 +113,7 @@ class StoredTable:
 def stored(source: Source, table: Table) -> StoredTable:
     """The table, ready to be read. Raises FactMissing where its rows cannot be had as numbers."""
     tensor = table.tensor
-    if table.packed:
+    if table.packed and tensor.dtype not in FLOATS_OF_8_BITS:
         raise FactMissing(f"its values are packed ({table.packed})")
     if table.malformed:
         raise FactMissing(f"it is malformed ({table.malformed})")

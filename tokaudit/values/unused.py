@@ -18,7 +18,7 @@ from tokaudit.values.stored import StoredTable
 LEAST_KNOWN = 3  # known rows, to tell their direction from chance
 MOST_KNOWN = 2048
 SAMPLED = 2048  # rows in use that the mean and the first component are estimated from
-LEVEL = 0.95
+LEVEL, SLACK = 0.95, 1.5
 MOST_BELOW = 0.25  # of the rows in use: if more are that near to the known rows, nearness says nothing
 ROUNDING = 1e-6  # products are made in float32
 _STEPS = 30
@@ -71,7 +71,7 @@ def indicators(
     )
     cosine, centred, without, distance = (array("d", values.tolist()) for values in rows)
     for place, name in ((0, "cosine"), (2, "without_component")):
-        level = float(known[:, place].quantile(LEVEL)) + ROUNDING
+        level = SLACK * float(known[:, place].quantile(LEVEL)) + ROUNDING
         near = rows[place][judged] <= level
         if len(near) and float(near.double().mean()) < MOST_BELOW:
             return Indicators(n, cosine, centred, without, distance, name, level)

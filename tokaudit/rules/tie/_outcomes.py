@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Table, TableComparison, Tie, TieReading
+from tokaudit.contract import Contract, Table, TableComparison, Tie, TieReading, Values
 from tokaudit.findings import Claim
 from tokaudit.rules.rows._tables import row_name, stored_output
 from tokaudit.text import listed
@@ -57,15 +57,30 @@ def _of_unequal(reading: TieReading) -> Outcome:
 
 
 def difference(contract: Contract, comparison: TableComparison) -> str:
-    """``12 rows differ (0 "a", 1 "b" and 10 more; by up to 0.25)``."""
+    """``12 rows differ (0 "a", 1 "b" and 10 more; by up to 0.25)``; more with `--deep`."""
     left, right = comparison.left, comparison.right
+    apart = _apart(contract, comparison)
     if left.dtype != right.dtype:
-        return f"they are stored as {left.dtype} and {right.dtype}, so that no row is the same"
+        return f"they are stored as {left.dtype} and {right.dtype}, so that no row is the same{apart}"
     which = listed([row_name(contract, row) for row in comparison.first], total=comparison.different_rows)
     largest = comparison.max_difference
     by = "" if largest is None else f"; by up to {largest:.3g}"
     differ = "row differs" if comparison.different_rows == 1 else "rows differ"
-    return f"{comparison.different_rows} {differ} ({which}{by})"
+    return f"{comparison.different_rows} {differ} ({which}{by}){apart}"
+
+
+def _apart(contract: Contract, comparison: TableComparison) -> str:
+    """How far the rows are apart, where the values were read."""
+    if not isinstance(contract.values_or, Values):
+        return ""
+    for found in contract.values_or.divergences:
+        if (found.left.name, found.right.name) == (comparison.left.name, comparison.right.name):
+            row = max(range(len(found.relative)), key=found.relative.__getitem__)
+            return (
+                f"; the rows are apart by {found.median:.2g} of their norm in the median and by at most "
+                f"{found.relative[row]:.2g}, in row {row_name(contract, row)}"
+            )
+    return ""
 
 
 def flag_claims(contract: Contract) -> Iterator[Claim]:
