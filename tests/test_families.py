@@ -733,7 +733,7 @@ def test_reformers_output_table_joins_two_streams() -> None:
 def test_the_width_of_most_tables_is_known() -> None:
     entries = [entry for line in WITH_TABLES for kind in ("input", "output") for entry in line.get(kind, [])]
     assert sum("width" in entry for entry in entries) == 1215
-    assert len(entries) == 1335
+    assert len(entries) == 1340
 
 
 @pytest.mark.parametrize(
