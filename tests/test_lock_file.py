@@ -213,7 +213,7 @@ def test_no_value_of_a_layer_is_more_than_unreadable(layer: str, value: object) 
 
 
 def test_a_lock_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match=r"there is no such file: .*absent\.lock"):
+    with pytest.raises(Unreadable, match="there is no such file"):
         read_lock(tmp_path / "absent.lock")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tokaudit.contract import TableKind
@@ -11,8 +11,9 @@ from tokaudit.diffs.mapping import MappingDiff
 from tokaudit.diffs.probes import ProbesDiff
 from tokaudit.diffs.rows import RowsDiff
 from tokaudit.diffs.tables import place
-from tokaudit.text import counted, listed
+from tokaudit.text import counted
 
+MOST_JOINED = 4  # differences in one sentence
 TITLES = {
     "mapping": "token-to-id mapping",
     "pipeline": "pipeline",
@@ -60,13 +61,19 @@ class Comparison:
         for group in groups:
             differences = [str(difference) for difference in self.group(group)]
             if differences:
-                yield f"{TITLES[group]}: {listed(differences, most=3)}"
+                yield f"{TITLES[group]}: {joined(differences)}"
 
     def probe_words(self) -> Iterator[str]:
         """One sentence, where probes differ."""
         if self.probes is not None and self.probes.different:
             count = f"{len(self.probes.different)} of {counted(self.probes.compared, 'text')}"
             yield f"{TITLES['probes']}: {count} encode differently, first {self.probes.different[0]}"
+
+
+def joined(sentences: Sequence[str]) -> str:
+    """A few sentences as one, and how many were left out."""
+    more = len(sentences) - MOST_JOINED
+    return "; ".join([*sentences[:MOST_JOINED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def holds(side: Side, group: str) -> bool:

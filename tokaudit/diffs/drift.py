@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from tokaudit.contract import Contract, Document, ListDigest, Missing, Vocabulary
+from tokaudit.diffs.comparison import joined
 from tokaudit.diffs.difference import Difference, Side
 from tokaudit.diffs.mapping import MappingDiff, mapping_diff
 from tokaudit.diffs.pipeline import pipeline_differences
@@ -19,7 +20,7 @@ from tokaudit.diffs.values import short
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.locks.make import locked_table, short_name
-from tokaudit.text import counted, listed
+from tokaudit.text import counted
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ def tokens(held: ListDigest) -> str:
 
 
 def said(changes: Iterable[Difference]) -> str:
-    return listed([str(change) for change in changes], most=4)
+    return joined([str(change) for change in changes])
 
 
 def _at(contract: Contract, change: Difference) -> Location:

@@ -125,9 +125,13 @@ def _mirrored(diff: MappingDiff) -> MappingDiff:
         diff,
         added=diff.removed,
         removed=diff.added,
-        moved=tuple(Moved(moved.content, moved.right, moved.left) for moved in diff.moved),
+        moved=tuple(sorted(map(_back, diff.moved), key=lambda moved: (moved.left, moved.right))),
         replaced=tuple(Replaced(pair.id, pair.right, pair.left) for pair in diff.replaced),
     )
+
+
+def _back(moved: Moved) -> Moved:
+    return Moved(moved.content, moved.right, moved.left)
 
 
 def differing_ranges(left: ListDigest, right: ListDigest) -> tuple[tuple[int, int], ...]:

@@ -25,12 +25,12 @@ def _union(found: Comparison) -> Iterator[str]:
     if mapping is None or not mapping.complete or not (left.knows_all_ids and right.knows_all_ids):
         return
     both = len(left.ids) - len(mapping.removed)
-    again = counted(len(mapping.moved) + len(mapping.replaced), "token")
-    yield (
+    words = (
         f"a union has {both + len(mapping.removed) + len(mapping.added)} tokens: {both} of both, "
-        f"{len(mapping.removed)} of the left and {len(mapping.added)} of the right side alone; "
-        f"{again} of the right side would get other ids"
+        f"{len(mapping.removed)} of the left and {len(mapping.added)} of the right side alone"
     )
+    again = len(mapping.moved) + len(mapping.replaced)
+    yield f"{words}; {counted(again, 'token')} of the right side would get other ids" if again else words
 
 
 def _harmless(found: Comparison, change: Difference) -> bool:

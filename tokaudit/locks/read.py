@@ -40,10 +40,7 @@ def read(path: str | os.PathLike[str]) -> Lock:
         with LocalDirectory.at(folder).open(file) as opened:
             return parse(opened.read_all(limits.LOCK_BYTES), name)
     except Unreadable as error:
-        if error.file == name:
-            raise
-        words = f"there is no such file: {name}" if error.code.startswith("no-such") else error.message
-        raise Unreadable(error.code, name, words, hint=error.hint) from None
+        raise Unreadable(error.code, name, error.message, hint=error.hint) from None
 
 
 def parse(data: bytes, name: str) -> Lock:

@@ -37,7 +37,8 @@ def as_text(diff: Diff, view: View) -> str:
     page.blank()
     _facts(page, found)
     page.blank()
-    _changes(page, found)
+    if not _changes(page, found):
+        page.put(("  the same", "dim"), text=", ".join(_compared(found)), column=FACT_COLUMN)
     _unreadable(page, diff)
     page.blank()
     _verdict(page, diff)
@@ -96,9 +97,9 @@ def _changes(page: Page, found: Comparison) -> bool:
         title = f"probes, {len(found.probes.different)} of {found.probes.compared} encode differently"
         rows = [
             (shown(probe.text), f"token {probe.first}: {probe.left} -> {probe.right}")
-            for probe in found.probes.different[:MOST_PROBES]
+            for probe in found.probes.different
         ]
-        _section(page, title, rows)
+        _section(page, title, rows, most=MOST_PROBES)
     changed = len(page.lines) > before
     _section(
         page, "not compared", [(TITLES.get(name, name), why) for name, why in found.not_compared.items()]
@@ -106,14 +107,25 @@ def _changes(page: Page, found: Comparison) -> bool:
     return changed
 
 
-def _section(page: Page, title: str, rows: Sequence[tuple[str, str]]) -> None:
+def _compared(found: Comparison) -> Iterator[str]:
+    """What was compared, where nothing of it differs."""
+    for group, title in TITLES.items():
+        if group not in found.not_compared and group != "probes":
+            yield title
+    if found.probes is not None:
+        yield counted(found.probes.compared, "probe")
+    if found.rows:
+        yield "rows"
+
+
+def _section(page: Page, title: str, rows: Sequence[tuple[str, str]], *, most: int = MOST_LINES) -> None:
     if not rows:
         return
     page.blank()
     page.put((title, "bold"))
-    page.columns(rows[:MOST_LINES], indent=2, styles=("cyan", ""))
-    if len(rows) > MOST_LINES:
-        page.put((f"  and {len(rows) - MOST_LINES} more", "dim"))
+    page.columns(rows[:most], indent=2, styles=("cyan", ""))
+    if len(rows) > most:
+        page.put((f"  and {len(rows) - most} more", "dim"))
 
 
 def _rows(change: Difference) -> list[tuple[str, str]]:
