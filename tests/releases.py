@@ -22,7 +22,7 @@ Release = dict[str, Any]
 RELEASES: list[Release] = json.loads((FIXTURES / "releases.json").read_text("utf-8"))
 BASE = 1400  # ordinary tokens that are kept, up to 63 more
 _LOW = 300  # the tokens that are taken out begin here
-_COUNTED = ("token", "vocab")
+_COUNTED = ("token", "vocab", "bad_words", "decoder_ids")
 _CLIP = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 

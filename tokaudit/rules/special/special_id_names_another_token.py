@@ -178,7 +178,7 @@ def _stops_anyway(contract: Contract, id: int) -> bool:
 def _is_ordinary(contract: Contract, text: str) -> bool:
     """A token of the base vocabulary that no file adds, without the brackets of a control token.
 
-    A line break is a deliberate end in captioning models.
+    A line break is a deliberate end in captioning models; the empty token of Whisper is no text.
     """
     added = any(token.content == text for token in contract.vocabulary.added)
-    return not (added or text in LINE_BREAKS or _CONTROL.match(text))
+    return not (added or not text or text in LINE_BREAKS or _CONTROL.match(text))
