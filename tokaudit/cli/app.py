@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tokaudit import __version__
-from tokaudit.cli import check, diff, explain, hash, lock, resize, rules, schema
+from tokaudit.cli import check, diff, explain, hash, lock, resize, rows, rules, schema
 from tokaudit.errors import UsageError
 
 # What Typer raises for a wrong call. Its own name for it is private, and an older Typer takes it from click.
@@ -64,6 +64,7 @@ for name, command in (
     ("hash", hash.hash),
     ("diff", diff.diff),
     ("resize", resize.resize),
+    ("rows", rows.rows),
     ("explain", explain.explain),
     ("rules", rules.rules),
     ("schema", schema.schema),

@@ -55,7 +55,7 @@ class UnderTrainedRows(Rule):
             f"{row_names(contract, worst)}; no text encodes to {len(unreachable & set(ids))} of them",
             [Claim(table.at(id), table.signs[id]) for id in worst[:3]],
             why="a model may do anything when it meets such a token",
-            fix="keep them out of prompts, or train on texts that contain them",
+            fix="keep them out of prompts, or train on texts that contain them; `tokaudit rows` lists them",
             subject=table.table.name,
         )
 

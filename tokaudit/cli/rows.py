@@ -1,0 +1,112 @@
+"""`tokaudit rows`: look at the rows of a model's tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tokaudit.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tokaudit.contract.listing import Wanted
+
+
+def rows(
+    path: Annotated[str, typer.Argument(metavar="PATH", hidden=True, help="Model directory.")],
+    token: Annotated[
+        list[str] | None,
+        typer.Option("--token", metavar="TEXT", help="The rows of this token; repeatable."),
+    ] = None,
+    id: Annotated[
+        list[str] | None, typer.Option("--id", metavar="N", help="The rows of this id; repeatable.")
+    ] = None,
+    worst: Annotated[
+        int | None, typer.Option("--worst", metavar="K", help="The K oddest rows of each table.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--class", metavar="CLASS", help="The rows of a class, such as near-zero or padding."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, json or csv.")
+    ] = "terminal",
+    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+) -> Outcome:
+    """Show rows of the tables: what each is for, its norm, the nearest tokens, what refers to it.
+
+    Each table is read once, and once more for the nearest tokens. Without a choice the terminal shows the
+    oddest rows; json and csv hold all of them.
+
+    \b
+    Classes:
+      in-use, padding, reserved, hole    what a row is for
+      zero, near-zero, non-finite, identical, under-trained, outlier
+
+    \b
+    Examples:
+      tokaudit rows path/to/model
+      tokaudit rows path/to/model --token "<|im_end|>" --id 0
+      tokaudit rows path/to/model --class under-trained
+      tokaudit rows path/to/model --format csv > rows.csv
+
+    \b
+    Exit codes:
+      0  shown
+      2  a wrong call, or tables that cannot be read
+    """
+    from tokaudit.cli import streams
+    from tokaudit.cli.progress import progress
+    from tokaudit.errors import FactMissing, TokauditError, UsageError
+    from tokaudit.reporters import _rows
+
+    if format not in _rows.RENDER:
+        raise UsageError(f"--format must be terminal, json or csv, not {format!r}")
+    view = streams.view(color)
+    wanted = _wanted(token or [], id or [], worst, kind, everything=format != "terminal")
+
+    from tokaudit.values.listing import list_rows
+
+    try:
+        with progress(f"reading {path}"):
+            found = list_rows(path, wanted, tokenizer=tokenizer)
+    except FactMissing as missing:
+        raise TokauditError(f"{path}: {missing.reason}") from missing
+    return Outcome(_rows.RENDER[format](found, view))
+
+
+def _wanted(
+    tokens: list[str], ids: list[str], worst: int | None, kind: str | None, *, everything: bool
+) -> Wanted:
+    from tokaudit.contract import RowClass
+    from tokaudit.contract.listing import Wanted
+    from tokaudit.errors import UsageError
+    from tokaudit.text import closest
+
+    if sum((bool(tokens or ids), worst is not None, kind is not None)) > 1:
+        raise UsageError("--worst, --class, and --token or --id exclude each other")
+    if worst is not None and worst < 1:
+        raise UsageError(f"--worst must be at least 1, not {worst}")
+    if kind is None:
+        numbers = tuple(_number(id) for id in ids)
+        return Wanted(tuple(tokens), numbers, worst=worst, everything=everything)
+    classes = {member.slug: member for member in RowClass}
+    if kind not in classes:
+        guess = closest(kind, classes)
+        raise UsageError(
+            f"there is no class {kind!r}",
+            hint=f"did you mean {guess}?" if guess else f"there is {', '.join(classes)}",
+        )
+    return Wanted(kind=classes[kind])
+
+
+def _number(text: str) -> int:
+    from tokaudit.errors import UsageError
+
+    if not (text.isascii() and text.isdecimal() and len(text) < 18):
+        raise UsageError(f"--id must be a number, not {text!r}")
+    return int(text)

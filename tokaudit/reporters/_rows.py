@@ -1,0 +1,144 @@
+"""Rows of tables as text, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+
+from rich.cells import cell_len, set_cell_size
+
+from tokaudit import __version__
+from tokaudit.contract.listing import ListedRow, ListedTable, Listing
+from tokaudit.contract.values import PURPOSES, RowClass
+from tokaudit.reporters import View
+from tokaudit.reporters._page import Page
+from tokaudit.reporters.json import Json, dump
+from tokaudit.text import inert, named, shown
+
+SCHEMA_VERSION = "1.0"
+TOKEN, CLASSES = 20, 24  # cells
+_HEAD = f"{'id':>8}  {'token':<{TOKEN}}  {'class':<{CLASSES}}  {'norm':>9}  {'%':>4}"
+_BELOW = 10
+COLUMNS = (
+    *("tensor", "id", "token", "class", "norm", "percentile", "largest"),
+    *("sign", "nearest", "referred_by"),
+)
+
+
+def as_text(listing: Listing, view: View) -> str:
+    page = Page(view)
+    page.put((listing.target, "bold"))
+    for table in listing.tables:
+        page.blank()
+        page.put(text=_title(table), style="bold")
+        page.put((_HEAD, "dim"))
+        page.put(text="nearest tokens (cosine); what refers to it", style="dim", column=_BELOW)
+        for row in table.rows:
+            _put(page, row)
+        if not table.rows:
+            page.put(text="no such rows", style="dim", column=2)
+        elif len(table.rows) < table.total:
+            page.put(text=f"{len(table.rows)} of {table.total} rows", style="dim", column=2)
+    for name, reason in listing.unread:
+        page.blank()
+        page.put((name, "bold"), (": ", ""), text=f"not read, {reason}")
+    return page.render()
+
+
+def _title(table: ListedTable) -> str:
+    values = table.values
+    name = f"{values.table.kind.value} {values.table.name}"
+    return f"{name}: {len(values.norms)} rows, typical norm {values.typical_norm:.3g}"
+
+
+def _put(page: Page, row: ListedRow) -> None:
+    token = "" if row.content is None else page.shown(shown(row.content))
+    share = "" if math.isnan(row.percentile) else f"{row.percentile:.0f}"
+    cells = f"{row.id:>8}  {_cell(token, TOKEN)}  {_cell(row.classes.words, CLASSES)}"
+    odd = bool(row.classes & ~PURPOSES)
+    page.put((f"{cells}  {row.norm:>9.3g}  {share:>4}", "yellow" if odd else ""))
+    near = ", ".join(f"{named(id, content)} ({cosine:.2f})" for id, content, cosine in row.nearest)
+    refers = ", ".join(row.referred_by)
+    words = "; ".join(filter(None, (row.sign, near, refers)))
+    page.put(text=words, style="dim", column=_BELOW)
+
+
+def _cell(text: str, width: int) -> str:
+    """The text in so many cells; one that is cut ends in an ellipsis."""
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 2) + ".."
+
+
+def as_json(listing: Listing, view: View) -> str:
+    return dump(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "tokaudit", "version": __version__},
+            "target": listing.target,
+            "tables": [_table(table) for table in listing.tables],
+            "unread": [{"tensor": name, "reason": reason} for name, reason in listing.unread],
+        }
+    )
+
+
+def _table(table: ListedTable) -> Json:
+    values = table.values
+    return {
+        "tensor": values.table.name,
+        "file": values.table.at.file,
+        "kind": values.table.kind.value,
+        "typical_norm": number(values.typical_norm),
+        "rows": [_row(row) for row in table.rows],
+        "total": table.total,
+    }
+
+
+def _row(row: ListedRow) -> Json:
+    return {
+        "id": row.id,
+        "token": row.content,
+        "class": _slugs(row),
+        "norm": number(row.norm),
+        "percentile": number(row.percentile),
+        "largest": number(row.largest),
+        "sign": row.sign or None,
+        "nearest": [
+            {"id": id, "token": content, "cosine": number(cosine)} for id, content, cosine in row.nearest
+        ],
+        "referred_by": list(row.referred_by),
+    }
+
+
+def _slugs(row: ListedRow) -> list[str]:
+    return [member.slug for member in RowClass if member in row.classes]
+
+
+def number(value: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def as_csv(listing: Listing, view: View) -> str:
+    """One line for each row. Token texts are JSON strings: reversible, inert, and no formula begins so."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for table in listing.tables:
+        name = json.dumps(table.values.table.name)
+        for row in table.rows:
+            token = "" if row.content is None else json.dumps(row.content)
+            near = " ".join(f"{id}:{cosine:.4f}" for id, _, cosine in row.nearest)
+            numbers = ["" if math.isnan(v) else v for v in (row.norm, row.percentile, row.largest)]
+            words = [row.sign, near, "; ".join(row.referred_by)]
+            writer.writerow([name, row.id, token, " ".join(_slugs(row)), *numbers, *words])
+    return inert_lines(out.getvalue())
+
+
+def inert_lines(text: str) -> str:
+    """Each line made inert; the breaks between them stay."""
+    return "".join(inert(line) + "\n" for line in text.splitlines())
+
+
+RENDER: Mapping[str, Callable[[Listing, View], str]] = {"terminal": as_text, "json": as_json, "csv": as_csv}

@@ -1,0 +1,93 @@
+"""Chooses rows of the tables and collects what there is to say about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tokaudit.contract import Contract, Neighbour, Options, TableValues, Vocabulary
+from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Wanted
+from tokaudit.errors import FactMissing, UsageError
+from tokaudit.load import Opening
+from tokaudit.sources import Source
+from tokaudit.text import listed, shown
+from tokaudit.values.neighbours import MOST_ASKED
+from tokaudit.values.read import neighbours
+
+FEW = 20
+
+
+def list_rows(path: str | Path, wanted: Wanted, *, tokenizer: str | None = None) -> Listing:
+    """Read the tables and list the wanted rows of each.
+
+    Raises UsageError for a token or an id that there is not, FactMissing where no table could be read, and
+    Unreadable.
+    """
+    with Opening(path, tokenizer) as opening:
+        contract = opening.contract(Options(deep=True))
+        values = contract.values
+        if not values.tables:
+            raise FactMissing(listed([f"{name}: {reason}" for name, reason in values.unread.items()]))
+        ids = [*(_id_of(contract, text) for text in wanted.tokens), *wanted.ids]
+        for id in ids:
+            if not any(id in table.ids for table in values.tables):
+                largest = max(table.ids.stop for table in values.tables)
+                raise UsageError(f"no table has a row {id}", hint=f"there are {largest} rows")
+        tables = tuple(_listed(contract, opening.model, table, wanted, ids) for table in values.tables)
+        return Listing(contract.name, tables, tuple(values.unread.items()))
+
+
+def _id_of(contract: Contract, text: str) -> int:
+    """The id of a token as a person writes it: a space may stand for the symbol that the vocabulary uses."""
+    ids = contract.vocabulary.by_content
+    for spelling in (text, text.replace(" ", "\u0120"), text.replace(" ", "\u2581")):
+        if spelling in ids:
+            return ids[spelling]
+    hint = "give it as the vocabulary spells it (tokenizer.json); --id takes the number"
+    raise UsageError(f"no token has the text {shown(text)}", hint=hint)
+
+
+def _listed(
+    contract: Contract, source: Source, table: TableValues, wanted: Wanted, ids: Sequence[int]
+) -> ListedTable:
+    chosen = _chosen(table, wanted, ids)
+    total = len(chosen)
+    if wanted.worst is not None:
+        chosen = chosen[: wanted.worst]
+    elif not (wanted.everything or ids):
+        chosen = chosen[: FEW if wanted.kind is None else MOST_ASKED]
+    near = dict(table.new)
+    if len(chosen) <= MOST_ASKED:
+        near |= neighbours(contract, source, table, [id for id in chosen if id not in near])
+    return ListedTable(table, tuple(_row(contract, table, id, near) for id in chosen), total)
+
+
+def _chosen(table: TableValues, wanted: Wanted, ids: Sequence[int]) -> list[int]:
+    if ids:
+        return [id for id in ids if id in table.ids]
+    if wanted.kind is not None:
+        return table.having(wanted.kind)
+    if wanted.everything and wanted.worst is None:
+        return list(table.ids)
+    return table.worst()
+
+
+def _row(
+    contract: Contract, table: TableValues, id: int, near: Mapping[int, tuple[Neighbour, ...]]
+) -> ListedRow:
+    return ListedRow(
+        id,
+        _text(contract, id),
+        table.class_of(id),
+        table.norm(id),
+        table.percentile(id),
+        table.largest[id - table.first_id],
+        table.signs.get(id, ""),
+        tuple((other.id, _text(contract, other.id), other.cosine) for other in near.get(id, ())),
+        tuple(dict.fromkeys(reference.words for reference in contract.references.get(id, ()))),
+    )
+
+
+def _text(contract: Contract, id: int) -> str | None:
+    vocabulary = contract.vocabulary_or
+    return vocabulary.text(id) if isinstance(vocabulary, Vocabulary) else None
