@@ -52,18 +52,10 @@ class SettingsFile:
     suppress: tuple[Suppression, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The file that counts, if there is one, and what has to be said about others."""
+def find(start: Path, audited: Sequence[str]) -> tuple[SettingsFile | None, list[str]]:
+    """The nearest file, upward from a directory, and what has to be said about others that are not read.
 
-    file: SettingsFile | None = None
-    notes: tuple[str, ...] = ()
-
-
-def find(start: Path, audited: Sequence[str]) -> Found:
-    """Look for the nearest file, upward from a directory. ``audited`` are the directories of the audit.
-
-    Raises UsageError where the file is not valid.
+    ``audited`` are the directories of the audit. Raises UsageError where the file is not valid.
     """
     roots = [_root(path) for path in audited]
     notes: list[str] = []
@@ -79,10 +71,10 @@ def find(start: Path, audited: Sequence[str]) -> Found:
             table = _table(file, name)
             if table is not None:
                 notes += _passed_over(file, name)
-                return Found(_parsed(table, file, name), tuple(notes))
+                return _parsed(table, file, name), notes
         if (folder / ".git").exists():
             break
-    return Found(None, tuple(notes))
+    return None, notes
 
 
 def read(path: str) -> SettingsFile:

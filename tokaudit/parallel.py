@@ -13,6 +13,7 @@ import pickle
 import selectors
 import signal
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -106,10 +107,12 @@ class _Pool(Generic[T]):
         """Raises OSError."""
         answer, end = os.pipe()
         try:
-            with _signals_held_back():
-                pid = os.fork()
+            with _signals_held_back() as before:
+                with warnings.catch_warnings():  # of threads, which none of the work here relies on
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    pid = os.fork()
                 if pid == 0:
-                    self._serve(item, end)
+                    self._serve(item, end, before)
                 child = _Child(item, pid, answer, time.monotonic() + self.seconds)
                 self.running[answer] = child
         except OSError:
@@ -119,14 +122,14 @@ class _Pool(Generic[T]):
             os.close(end)
         return child
 
-    def _serve(self, item: int, end: int) -> NoReturn:
+    def _serve(self, item: int, end: int, signals: set[int]) -> NoReturn:
         """The child. It never returns, so that nothing of the parent's is finished twice."""
         code = 1
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the parent, which ends its children
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             for sibling in self.running.values():
                 os.close(sibling.answer)
             with open(end, "wb") as pipe:
@@ -149,8 +152,11 @@ class _Pool(Generic[T]):
         status = self._end(child, kill=False)
         if status != 0:
             return Lost(_death(status))
-        # By a child of ours, that has run our code only: the one place where tokaudit unpickles.
-        result: T = pickle.loads(child.received)
+        try:
+            # A child of ours sent it, which ran nothing but our code: nowhere else does tokaudit unpickle.
+            result: T = pickle.loads(child.received)
+        except (EOFError, pickle.UnpicklingError):
+            return Lost("its process ended without a result")
         return result
 
     def _late(self) -> list[_Child]:
@@ -192,10 +198,13 @@ def _death(status: int | None) -> str:
 
 
 @contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """So that none arrives between the start of a child and its entry in the list of those to end."""
+def _signals_held_back() -> Iterator[set[int]]:
+    """So that none arrives between the start of a child and its entry in the list of those to end.
+
+    Yields those that were held back already.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        yield
+        yield set(before)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

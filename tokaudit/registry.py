@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tokaudit.errors import UsageError
 from tokaudit.text import counted
@@ -14,10 +14,19 @@ DEEPEST = 5  # levels below the directory that was named; the home of the Huggin
 MOST_ENTRIES = 200_000  # looked at below one directory
 
 # What shows that a directory is a model: one of the files that an audit starts from.
-_MODEL = re.compile(
-    r"config\.json|tokenizer(_config)?\.json|tokenizer\.model|vocab\.(json|txt)"
-    r"|spiece\.model|sentencepiece\.bpe\.model|.*\.safetensors(\.index\.json)?"
+_MODEL_FILES = frozenset(
+    (
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "vocab.json",
+        "vocab.txt",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+    )
 )
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
 _PIPELINE = "model_index.json"  # of diffusers; what lies below it are its parts and no language models
 _OTHER_CACHES = ("datasets--", "spaces--")
 
@@ -34,14 +43,14 @@ class Targets:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
 class _Search:
     """What was seen below one directory."""
 
-    models: list[str] = field(default_factory=list)
-    pipelines: int = 0
-    links: int = 0
-    entries: int = 0
+    def __init__(self) -> None:
+        self.models: list[str] = []
+        self.pipelines = 0
+        self.links = 0
+        self.entries = 0
 
 
 def targets(arguments: Sequence[str]) -> Targets:
@@ -112,7 +121,7 @@ def _look(path: str, search: _Search, levels: int) -> None:
 
 
 def _is_model(names: Collection[str]) -> bool:
-    return any(_MODEL.fullmatch(name) for name in names)
+    return not _MODEL_FILES.isdisjoint(names) or any(name.endswith(_WEIGHTS) for name in names)
 
 
 def _worth_a_look(path: str, folders: Sequence[str]) -> Sequence[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokaudit.audit import run
@@ -23,13 +22,13 @@ SECONDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Audit:
     """What is asked of each model."""
 
-    tokenizer: str | None
-    options: Options
-    rules: Sequence[type[Rule]]
+    def __init__(self, tokenizer: str | None, options: Options, rules: Sequence[type[Rule]]) -> None:
+        self.tokenizer = tokenizer
+        self.options = options
+        self.rules = rules
 
     def one(self, path: str, opening: Opening | Unreadable) -> Report:
         """The report on one model, with signs of life; where nothing can be read, one that says only this."""
@@ -50,7 +49,7 @@ class Audit:
 
         _get_ready(deep=self.options.deep)
         reports: dict[int, Report] = {}
-        with counting("auditing", len(paths)) as counted:
+        with counting("auditing models", len(paths)) as counted:
             running = each(
                 lambda item: self._alone(paths[item]),
                 len(paths),
@@ -62,7 +61,10 @@ class Audit:
                 for item, result in running:
                     counted.done += 1
                     if isinstance(result, Lost):
-                        result = _unaudited(paths[item], Unreadable("no-result", "", result.reason))
+                        hint = f"audit it alone: tokaudit check {paths[item]}"
+                        result = _unaudited(
+                            paths[item], Unreadable("no-result", "", result.reason, hint=hint)
+                        )
                     reports[item] = result
         return [reports[item] for item in range(len(paths))]
 

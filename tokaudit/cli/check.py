@@ -12,10 +12,8 @@ from tokaudit.cli.outcome import Outcome
 from tokaudit.reporters import names
 
 if TYPE_CHECKING:
-    from tokaudit.contract import Lock
     from tokaudit.errors import Unreadable, UsageError
     from tokaudit.load import Opening
-    from tokaudit.report import Report
 
 
 def check(
@@ -144,109 +142,42 @@ def check(
     if not paths and lock and tokenizer:
         paths, tokenizer, no_weights = [tokenizer], None, True  # a served tokenizer alone
     if not paths:
-        raise _missing_path()
+        raise _wrong("missing argument 'PATH'", hint="`tokaudit check --help` shows how to call it")
     found = targets(paths)
-    beside = [tokenizer] if tokenizer is not None else []
     with ExitStack() as stack:
-        opening = None
-        if len(found.paths) == 1:  # before the imports: the tokenizer loads meanwhile
-            opening = _opened(found.paths[0], tokenizer, stack)
+        # Before the rest is imported: the tokenizer loads meanwhile.
+        opening = _opened(found.paths[0], tokenizer, stack) if len(found.paths) == 1 else None
 
-        from dataclasses import replace
+        from tokaudit.cli.checking import Call, checked
 
-        from tokaudit.audit import select_rules
-        from tokaudit.cli import outputs, streams
-        from tokaudit.cli.auditing import Audit
-        from tokaudit.cli.checkout import Checkout
-        from tokaudit.cli.setting_aside import settled
-        from tokaudit.cli.settings import settings
-        from tokaudit.contract import Options
-        from tokaudit.findings import Severity
-        from tokaudit.report import Verdict
-        from tokaudit.reporters import reporter
-
-        _exclude("--quiet", quiet, "--verbose", verbose)
-        _exclude("--strict", strict, "--fail-on", fail_on)
-        _exclude("--baseline", baseline, "--write-baseline", write_baseline)
-        chosen = settings(
-            {
-                "select": _names(select),
-                "ignore": _names(ignore),
-                "fail-on": "warning" if strict else fail_on,
-                "format": format,
-                "output": output or None,
-                "tensor-parallel": tensor_parallel,
-                "no-weights": no_weights,
-                "deep": deep,
-                "color": color,
-                "baseline": baseline,
-                "jobs": jobs,
-                "timeout": timeout,
-            },
-            config=config,
-            isolated=isolated,
-            audited=[*found.roots, *beside],
-        )
-        choices, file = chosen.choices, chosen.file
-        format = choices.format or "terminal"
-        view = replace(
-            streams.view(choices.color or "auto"),
-            fail_on=choices.fail_on or Severity.ERROR,
-            quiet=quiet,
-            verbose=verbose,
-            places=Checkout(tokenizer),
-        )
-        audited = [*found.paths, *beside]
-        files = outputs.file_outputs(choices.output or (), audited)
-        new_baseline = None
-        if write_baseline is not None:
-            new_baseline = outputs.file_outside(write_baseline, audited, "--write-baseline")
-        audit = Audit(
-            tokenizer,
-            Options(
-                tensor_parallel=choices.tensor_parallel,
-                read_weights=not choices.no_weights,
-                deep=bool(choices.deep),
-                lock=_lock(lock),
-            ),
-            select_rules(choices.select or (), (*(choices.ignore or ()), *(file.off if file else ()))),
-        )
-        if opening is not None:
-            reports = [audit.one(found.paths[0], opening)]
-        else:
-            reports = audit.many(found.paths, jobs=choices.jobs, seconds=choices.timeout)
-        reports, failures = settled(reports, file, choices.baseline, new_baseline)
-        failures += outputs.deliver(files, format, reports, view)
-        mildest_first = list(Verdict)
-        worst = max((report.verdict(view.fail_on) for report in reports), key=mildest_first.index)
-        notes = [*chosen.notes, *(() if quiet else found.notes)]
-        complaints = streams.error_lines([*failures, *_unreadable(reports)])
-        return Outcome(
-            reporter(format).render(reports, view),
-            Verdict.NO_VERDICT if failures else worst,
-            streams.note_lines(notes) + (complaints or streams.ignored_keys(audit.options.lock)),
-        )
+        if strict and fail_on is not None:
+            raise _wrong("--strict and --fail-on exclude each other")
+        if baseline is not None and write_baseline is not None:
+            raise _wrong("--baseline and --write-baseline exclude each other")
+        if isolated and config is not None:
+            raise _wrong("--isolated and --config exclude each other")
+        options = {
+            "select": _names(select),
+            "ignore": _names(ignore),
+            "fail-on": "warning" if strict else fail_on,
+            "format": format,
+            "output": output or None,
+            "tensor-parallel": tensor_parallel,
+            "no-weights": no_weights,
+            "deep": deep,
+            "color": color,
+            "baseline": baseline,
+            "jobs": jobs,
+            "timeout": timeout,
+        }
+        call = Call(options, tokenizer, lock, write_baseline, config, isolated, quiet, verbose)
+        return checked(call, found, opening)
 
 
-def _exclude(one: str, its_value: object, other: str, other_value: object) -> None:
+def _wrong(message: str, hint: str = "") -> UsageError:
     from tokaudit.errors import UsageError
 
-    if its_value and other_value:
-        raise UsageError(f"{one} and {other} exclude each other")
-
-
-def _missing_path() -> UsageError:
-    from tokaudit.errors import UsageError
-
-    return UsageError("missing argument 'PATH'", hint="`tokaudit check --help` shows how to call it")
-
-
-def _lock(path: str | None) -> Lock | None:
-    if path is None:
-        return None
-    from tokaudit.locks.read import read
-
-    return read(path)
+    return UsageError(message, hint=hint)
 
 
 def _names(values: Sequence[str] | None) -> list[str] | None:
@@ -264,20 +195,3 @@ def _opened(path: str, tokenizer: str | None, stack: ExitStack) -> Opening | Unr
         return stack.enter_context(Opening(path, tokenizer))
     except Unreadable as error:
         return error
-
-
-def _unreadable(reports: Sequence[Report]) -> list[Unreadable]:
-    """Every part that could not be read; of several reports, with the target it belongs to."""
-    from tokaudit.errors import Unreadable
-
-    several = len(reports) > 1
-    return [
-        Unreadable(
-            part.code,
-            "/".join(filter(None, (report.target, part.file))) if several else part.file,
-            part.message,
-            hint=part.hint,
-        )
-        for report in reports
-        for part in report.unreadable
-    ]

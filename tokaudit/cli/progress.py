@@ -73,7 +73,7 @@ class Count:
         if self._stream is not None and time.monotonic() >= self._next:
             self._next += PATIENCE
             self._shown = True
-            _put(self._stream, f"{ERASE}{self._doing}, {self.done} of {self._total} done")
+            _put(self._stream, f"{ERASE}{self._doing}: {self.done} of {self._total} done")
 
     def erase(self) -> None:
         if self._stream is not None and self._shown:

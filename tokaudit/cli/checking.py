@@ -1,0 +1,122 @@
+"""What `tokaudit check` does once the first tokenizer is being loaded: this module imports all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tokaudit.audit import select_rules
+from tokaudit.cli import outputs, streams
+from tokaudit.cli.auditing import Audit
+from tokaudit.cli.checkout import Checkout
+from tokaudit.cli.outcome import Outcome
+from tokaudit.cli.setting_aside import SettingAside
+from tokaudit.cli.settings import settings
+from tokaudit.contract import Options
+from tokaudit.errors import Unreadable, UsageError
+from tokaudit.findings import Severity
+from tokaudit.report import Report, Verdict
+from tokaudit.reporters import reporter
+
+if TYPE_CHECKING:
+    from tokaudit.choices import Choices
+    from tokaudit.contract import Lock
+    from tokaudit.load import Opening
+    from tokaudit.registry import Targets
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What only the command line says. ``options`` are those that the environment and files may state, too,
+    by their keys, with None for what was not given.
+    """
+
+    options: Mapping[str, object]
+    tokenizer: str | None
+    lock: str | None
+    write_baseline: str | None
+    config: str | None
+    isolated: bool
+    quiet: bool
+    verbose: bool
+
+
+def checked(call: Call, targets: Targets, opening: Opening | Unreadable | None) -> Outcome:
+    """Audit the targets; ``opening`` is that of the only one.
+
+    Raises UsageError, and Unreadable for a lock or a baseline, before anything is audited.
+    """
+    if call.quiet and call.verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    beside = [call.tokenizer] if call.tokenizer is not None else []
+    choices, file, notes = settings(
+        call.options, config=call.config, isolated=call.isolated, audited=[*targets.roots, *beside]
+    )
+    view = replace(
+        streams.view(choices.color or "auto"),
+        fail_on=choices.fail_on or Severity.ERROR,
+        quiet=call.quiet,
+        verbose=call.verbose,
+        places=Checkout(call.tokenizer),
+    )
+    format = choices.format or "terminal"
+    audited = [*targets.paths, *beside]
+    files = outputs.file_outputs(choices.output or (), audited)
+    aside = SettingAside(file, choices.baseline, call.write_baseline, audited)
+    off = file.off if file is not None else ()
+    audit = Audit(
+        call.tokenizer,
+        _options(choices, call.lock),
+        select_rules(choices.select or (), (*(choices.ignore or ()), *off)),
+    )
+    if opening is not None:
+        reports = [audit.one(targets.paths[0], opening)]
+    else:
+        reports = audit.many(targets.paths, jobs=choices.jobs, seconds=choices.timeout)
+    reports, failures = aside.settled(reports)
+    failures += outputs.deliver(files, format, reports, view)
+    notes += () if call.quiet else targets.notes
+    complaint = streams.error_lines([*failures, *_unreadable(reports)])
+    return Outcome(
+        reporter(format).render(reports, view),
+        Verdict.NO_VERDICT if failures else _worst(reports, view.fail_on),
+        streams.note_lines(notes) + (complaint or streams.ignored_keys(audit.options.lock)),
+    )
+
+
+def _options(choices: Choices, lock: str | None) -> Options:
+    return Options(
+        tensor_parallel=choices.tensor_parallel,
+        read_weights=not choices.no_weights,
+        deep=bool(choices.deep),
+        lock=_lock(lock),
+    )
+
+
+def _lock(path: str | None) -> Lock | None:
+    if path is None:
+        return None
+    from tokaudit.locks.read import read
+
+    return read(path)
+
+
+def _worst(reports: Sequence[Report], fail_on: Severity) -> Verdict:
+    mildest_first = list(Verdict)
+    return max((report.verdict(fail_on) for report in reports), key=mildest_first.index)
+
+
+def _unreadable(reports: Sequence[Report]) -> list[Unreadable]:
+    """Every part that could not be read; of several reports, with the target it belongs to."""
+    several = len(reports) > 1
+    return [
+        Unreadable(
+            part.code,
+            "/".join(filter(None, (report.target, part.file))) if several else part.file,
+            part.message,
+            hint=part.hint,
+        )
+        for report in reports
+        for part in report.unreadable
+    ]
