@@ -7,6 +7,7 @@ fixtures/rules do not use. The ids are those of the release with a small vocabul
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from tokaudit.report import Report
 Change = Callable[[Path], None]
 BY_NAME = {release["name"]: release for release in RELEASES}
 ERROR, WARNING = "error", "warning"
-_BYTES = {"BF16": 2, "F32": 4}
+_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "U8": 1}
 
 
 def loud(report: Report) -> dict[str, str]:
@@ -369,6 +370,40 @@ FAULTS = [
           {"TA415": WARNING}, ("LlamaaTokenizer",)),
     Fault("another number of sentinels", T5, tokenizer_config(extra_ids=99), {"TA416": WARNING},
           ("99", "100")),
+    # other families
+    Fault("a chat model's end token without rows", "dolphin-2.6-mistral-7b",
+          together(rows("embed", -2), rows("lm_head", -2), config(vocab_size=1408)),
+          {"TA101": ERROR, "TA301": ERROR}, ("1408", "<|im_end|>")),
+    Fault("a pad token past the rows of a composite", LLAVA,
+          together(rows("embed", -63), rows("lm_head", -63),
+                   config(vocab_size=1409, text_config__vocab_size=1409)),
+          {"TA101": ERROR, "TA301": ERROR}, ("1409", "<pad>")),
+    Fault("the picture's id at the pad token", "Llama-4-Scout-17B-16E-Instruct",
+          config(image_token_index=1426), {"TA308": WARNING}, ("1426", "<|finetune_right_pad|>")),
+    Fault("a stale size of a decoder", "trocr-base-printed", config(decoder__vocab_size=1400),
+          {"TA103": ERROR}, ("decoder.vocab_size",)),
+    Fault("a short output table of a decoder", "trocr-base-printed", rows("output_projection", -1),
+          {"TA105": ERROR}),
+    Fault("a stale padded_vocab_size", "chatglm3-6b", config(padded_vocab_size=65000),
+          {"TA103": ERROR}, ("padded_vocab_size",)),
+    Fault("a short table of InternLM", "internlm2-chat-7b", rows("output", -64), {"TA105": ERROR}),
+    Fault("a short output table of the thinker", OMNI, rows("thinker.lm_head", -64), {"TA105": ERROR}),
+    Fault("ALBERT's width", "albert-base-v2", config(embedding_size=256), {"TA110": ERROR}, ("256",)),
+    Fault("OPT's width", "opt-125m", config(word_embed_proj_dim=512), {"TA110": ERROR}, ("512",)),
+    Fault("no rows for the last time marks", "whisper-large-v3",
+          shape("model.decoder.embed_tokens.weight", 3000, 1280), {"TA102": WARNING, "TA103": ERROR}, ("3000",)),
+    Fault("RWKV said to be tied", "rwkv-4-169m-pile", config(tie_word_embeddings=True), {"TA201": ERROR}),
+    Fault("the end of sequence instead of the end of turn", "c4ai-command-r-v01", generation(eos_token_id=6),
+          {"TA304": ERROR}, ("<|END_OF_TURN_TOKEN|>",)),
+    Fault("a class that nobody knows, and a stale size", MISTRAL,
+          config(architectures=["FooForCausalLM"], model_type="foo", vocab_size=1400), {"TA103": ERROR}),
+    Fault("an output table in another dtype under a tie", QWEN,
+          tensors(lambda header: header.update({"lm_head.weight": {"dtype": "F32", "shape": [1728, 896]}})),
+          {"TA201": ERROR}),
+    Fault("Phi-3 without its pad id", "Phi-3-mini-4k-instruct", config(pad_token_id=None), {"TA301": ERROR},
+          ("32000",)),
+    Fault("an id in quotes", MISTRAL, config(eos_token_id="2"), {"TA301": ERROR}),
+    Fault("an id that is a truth value", MISTRAL, config(pad_token_id=True), {"TA301": ERROR}),
     # storage
     Fault("a page of a web server for weights", BERT, written("model.safetensors", "<!DOCTYPE html><html>"),
           {"TA705": ERROR}),
@@ -389,3 +424,107 @@ def test_a_fault_is_found_by_its_rules_and_by_no_other(fault: Fault, folder: Pat
     assert {rule: word for rule, word in loud(report).items() if rule not in before} == fault.finds
     for words in fault.says:
         assert words in everything_said(report)
+
+
+# --- what looks like a fault and is none ---------------------------------------------------------------
+
+
+def beside(file: str, data: bytes = b"") -> Change:
+    def change(folder: Path) -> None:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(data)
+
+    return change
+
+
+def removed(file: str) -> Change:
+    return lambda folder: (folder / file).unlink()
+
+
+def copied(name: str) -> Change:
+    """The weights once more, under another name."""
+
+    def change(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "model.safetensors", folder / name)
+
+    return change
+
+
+def in_shards(folder: Path) -> None:
+    """One shard for each tensor, and an index."""
+    whole = folder / "model.safetensors"
+    with whole.open("rb") as opened:
+        header = json.loads(opened.read(struct.unpack("<Q", opened.read(8))[0]))
+    places = {}
+    for number, (name, entry) in enumerate(header.items(), 1):
+        places[name] = f"model-{number:05d}-of-{len(header):05d}.safetensors"
+        length = entry["data_offsets"][1] - entry["data_offsets"][0]
+        encoded = json.dumps({name: {**entry, "data_offsets": [0, length]}}).encode()
+        with (folder / places[name]).open("wb") as out:
+            out.write(struct.pack("<Q", len(encoded)) + encoded + bytes([number, 0x3F]))
+            out.truncate(8 + len(encoded) + length)
+    index = {"metadata": {}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    whole.unlink()
+
+
+def packed(**tensors_of_head: tuple[str, list[int]]) -> Change:
+    """The output table in a quantised form."""
+
+    def edit(header: dict[str, Any]) -> None:
+        del header["lm_head.weight"]
+        for name, (dtype, sizes) in tensors_of_head.items():
+            header[f"lm_head.{name}"] = {"dtype": dtype, "shape": sizes}
+
+    return tensors(edit)
+
+
+CHATML = (FIXTURES / "templates" / "chatml.jinja").read_text("utf-8")
+NAMED = [{"name": name, "template": CHATML} for name in ("default", "tool_use", "rag")]
+BGE = "bge-base-en-v1.5"
+
+HARMLESS = [
+    ("shards", MISTRAL, in_shards),
+    ("the original weights beside shards", MISTRAL, together(copied("consolidated.safetensors"), in_shards)),
+    ("another precision beside", BGE, copied("model.fp16.safetensors")),
+    ("a dense layer in a folder of its own", BGE, copied("2_Dense/model.safetensors")),
+    ("pickles beside", BGE, together(beside("pytorch_model.bin", b"\x80\x02."), beside("training_args.bin"))),
+    ("weights of other frameworks beside", BGE, together(beside("tf_model.h5"), beside("onnx/model.onnx"))),
+    ("no generation_config.json", LLAMA, removed("generation_config.json")),
+    ("three named chat templates", QWEN, tokenizer_config(chat_template=NAMED)),
+    ("a chat template in a file", QWEN,
+     together(tokenizer_config(chat_template=None), written("chat_template.jinja", CHATML))),
+    ("the layout of transformers 5", QWEN,
+     tokenizer_config(added_tokens_decoder=None, tokenizer_class="TokenizersBackend", backend="tokenizers")),
+    ("a reserved token that pads", LLAMA,
+     together(tokenizer_config(pad_token="<|finetune_right_pad_id|>"), both(pad_token_id=1412))),
+    ("the unknown token that pads", "Mistral-7B-v0.1",
+     together(tokenizer_config(pad_token="<unk>"), config(pad_token_id=0))),
+    ("a classifier that pads with its end token", "Mistral-7B-v0.1",
+     together(config(architectures=["MistralForSequenceClassification"], pad_token_id=2),
+              tokenizer_config(pad_token="</s>"), without("lm_head.weight"))),
+    ("64 rows more for the hardware", MISTRAL,
+     together(rows("embed", 64), rows("lm_head", 64), config(vocab_size=1472))),
+    ("names without the outer module", MISTRAL, renamed("model.embed", "embed")),
+    ("a class that nobody knows", MISTRAL, config(architectures=["FooForCausalLM"], model_type="foo")),
+    ("an output table of GPTQ", MISTRAL,
+     together(packed(qweight=("I32", [512, 1408]), qzeros=("I32", [32, 176]), scales=("F16", [32, 1408])),
+              config(quantization_config={"quant_method": "gptq", "bits": 4, "lm_head": True}))),
+    ("an output table of bitsandbytes", MISTRAL,
+     together(packed(**{"weight": ("U8", [1408 * 2048, 1]), "weight.absmax": ("F32", [90112]),
+                        "weight.quant_map": ("F32", [16])}),
+              config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("about", "release", "change"), HARMLESS, ids=[about for about, _, _ in HARMLESS])
+def test_what_is_no_fault_gets_no_finding(
+    about: str, release: str, change: Change, folder: Path, tmp_path: Path
+) -> None:
+    before = found_before(release, folder)
+    model = build_release(BY_NAME[release], tmp_path / release)
+    change(model)
+    report = tokaudit.check(model)
+    assert {rule: word for rule, word in loud(report).items() if rule not in before} == {}, about
+    assert not report.unreadable
