@@ -93,9 +93,7 @@ def test_old_moments_stay_and_new_ones_are_zero(tied: bool, tmp_path: Path) -> N
             if value.shape == (512, 64):
                 grown += 1
                 assert found.shape == (600, 64)
-                kept = [
-                    id for id in range(512) if id not in (500, 501)
-                ]  # padding rows, now of the new tokens
+                kept = [id for id in range(512) if id not in (500, 501)]  # these two were padding
                 assert torch.equal(found[kept], value[kept])
                 assert not found[[500, 501, *range(512, 600)]].any()
                 assert value[:500].any()

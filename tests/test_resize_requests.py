@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
     return build(untied(), tmp_path / "source")
 
 
-# --- tokens ----------------------------------------------------------------------------------------------
+# --- tokens ------------------------------------------------------------------------------------------
 
 
 def test_tokens_get_the_ids_after_the_largest_one_in_order(source: Path, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_tokens_without_a_row_get_theirs_from_their_pieces_too(tmp_path: Path) -
     assert plan.padding_rows == 0
 
 
-# --- roles -----------------------------------------------------------------------------------------------
+# --- roles -------------------------------------------------------------------------------------------
 
 
 def files_of(out: Path, *names: str) -> list[Any]:
@@ -352,7 +352,7 @@ def test_an_id_that_a_field_names_already_is_told(tmp_path: Path) -> None:
     assert any("image_token_id names id 321 already" in note for note in plan.notes)
 
 
-# --- another tokenizer -------------------------------------------------------------------------------------
+# --- another tokenizer ---------------------------------------------------------------------------------
 
 
 def with_tokens(description: Description, *contents: str, first: int = 320) -> Description:
@@ -473,7 +473,7 @@ def test_to_tokenizer_goes_without_tokens_of_its_own(source: Path) -> None:
         plan_resize(source, Request(tokens=(NewToken("x"),)), to_tokenizer=source)
 
 
-# --- rows --------------------------------------------------------------------------------------------------
+# --- rows ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rows", "after"), [(320, 320), (321, 321), (400, 400)])

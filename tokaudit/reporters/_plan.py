@@ -63,7 +63,7 @@ def result_text(result: Result, view: View) -> str:
         page.blank()
     _notes(page, plan)
     for path in result.abandoned:
-        text = f"{path} is left of a run that was killed: delete it"
+        text = f"{path.name}, beside it, is left of a run that was killed: delete it"
         page.put(("note  ", "yellow"), text=text)
     page.blank()
     proven = "every old row, and every byte that had no reason to change, is the source's"

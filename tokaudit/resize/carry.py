@@ -13,7 +13,7 @@ from tokaudit.contract import Contract, Missing
 from tokaudit.errors import Unreadable
 from tokaudit.formats.safetensors import read_header
 from tokaudit.resize.manifest import FILE as MANIFEST
-from tokaudit.sources import LocalDirectory, open_source
+from tokaudit.sources import LocalDirectory, OpenFile, open_source
 
 DEEPEST = 8  # folders; model repositories have one or two
 
@@ -91,8 +91,7 @@ def _entry(source: LocalDirectory, name: str) -> Entry:
         return Entry(name, reason="a link to a folder")
     if not stat.S_ISREG(status.st_mode):
         return Entry(name, reason="not a regular file")
-    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    return Entry(name, status.st_mode, state)
+    return Entry(name, status.st_mode, _state(status))
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,15 @@ class Files:
         assert isinstance(source, LocalDirectory)
         return cls(source, listing(source))
 
+    def open(self, name: str) -> OpenFile:
+        """A file that is what it was. Raises Unreadable, "changed-while-read" where it is not."""
+        file = self.source.open(name)
+        if _state(os.fstat(file.fileno())) != self.entries[name].state:
+            with suppress(Unreadable), file:
+                pass
+            raise _changed(name)
+        return file
+
     def refuse_changes(self, names: Iterable[str]) -> None:
         """Whether these files are what they were, and nothing was added.
 
@@ -117,12 +125,20 @@ class Files:
         now = listing(self.source)
         for name in sorted({*names, *(now.keys() - self.entries.keys())}):
             if now.get(name) != self.entries.get(name):
-                raise Unreadable(
-                    "changed-while-read",
-                    name,
-                    "the source changed while it was read",
-                    hint="wait until nothing writes to it and run again",
-                )
+                raise _changed(name)
+
+
+def _changed(name: str) -> Unreadable:
+    return Unreadable(
+        "changed-while-read",
+        name,
+        "the source changed while it was read",
+        hint="wait until nothing writes to it and run again",
+    )
+
+
+def _state(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sort_out(files: Files, contract: Contract) -> Iterator[Entry | LeftBehind]:

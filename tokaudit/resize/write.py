@@ -72,10 +72,10 @@ class Writer:
             elif entry.name in edits:
                 copies.append(self.workers.submit(self._edited, entry, edits[entry.name]))
             else:
-                copies.append(self.workers.submit(self._copied, self.files.source, entry))
+                copies.append(self.workers.submit(self._copied, self.files, entry))
         if self.other is not None:
             taken = [self.other.entries[name] for name in self.plan.taken_files]
-            copies += [self.workers.submit(self._copied, self.other.source, entry) for entry in taken]
+            copies += [self.workers.submit(self._copied, self.other, entry) for entry in taken]
         if shards:
             import torch  # noqa: F401  (takes a second, while the copies go on)
         proofs: list[Future[Digests]] = []
@@ -105,10 +105,11 @@ class Writer:
             table = replace(table, tensor=tensor, rows_or=edit.rows_after)
         return StoredRows(file, table, used_rows(table.rows, old), edit.output_side)
 
-    def _copied(self, source: LocalDirectory, entry: Entry) -> None:
+    def _copied(self, files: Files, entry: Entry) -> None:
         target = self.building / entry.name
-        with source.open(entry.name) as file:
-            if self._may_link(source) and hard_link(Path(source.path) / entry.name, file, target):
+        with files.open(entry.name) as file:
+            path = Path(files.source.path, entry.name)
+            if self._may_link(files.source) and hard_link(path, file, target):
                 self.workers.advance(2 * entry.size)
                 return
             with _new_file(target, entry.mode) as out:
@@ -123,7 +124,7 @@ class Writer:
         return self.request.link and source.root == source.path
 
     def _edited(self, entry: Entry, edits: Sequence[FileEdit]) -> None:
-        with self.files.source.open(entry.name) as file:
+        with self.files.open(entry.name) as file:
             text = file.read_all(limits.TOKENIZER_BYTES).decode("utf-8")
         self.text(entry.name, apply_edits(text, edits), entry.mode)
         self.workers.advance(2 * entry.size)
@@ -132,7 +133,7 @@ class Writer:
         """Everything of a shard but the new rows."""
         edits = {edit.table.name: edit for edit in self.plan.edits_of(entry.name)}
         with (
-            self.files.source.open(entry.name) as file,
+            self.files.open(entry.name) as file,
             _new_file(self.building / entry.name, entry.mode) as out,
         ):
             plan = layout(file, edits)
@@ -149,7 +150,7 @@ class Writer:
         values = RowValues(self.plan.rows, self.request.seed)
         out = os.open(self.building / name, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with self.files.source.open(name) as file, one_thread():
+            with self.files.open(name) as file, one_thread():
                 for edit in self.plan.edits_of(name):
                     for first, data in values.blocks(edit, self.stored(file, edit)):
                         write_at(out, plan.tables[edit.table.name] + first * edit.row_bytes, data)
@@ -162,7 +163,7 @@ class Writer:
         edits = {edit.table.name: edit for edit in self.plan.edits_of(entry.name)}
         old = next(shard for shard in self.plan.shards if shard.file == entry.name)
         rewritten = [row.id for row in self.plan.rows]
-        with self.files.source.open(entry.name) as before, self._written(entry.name) as after:
+        with self.files.open(entry.name) as before, self._written(entry.name) as after:
             shards = old, read_header(after)
             return compare_shards(before, after, shards, edits, rewritten, self.workers)
 
@@ -172,7 +173,7 @@ class Writer:
     def _optimizer(self, entry: Entry) -> None:
         from tokaudit.resize.optimizer import grow_optimizer
 
-        with self.files.source.open(entry.name) as file:
+        with self.files.open(entry.name) as file:
             grow_optimizer(file, entry.mode, self.building / entry.name, self.plan, self.workers)
 
 
