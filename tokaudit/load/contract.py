@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from tokaudit.contract import (
@@ -41,6 +44,7 @@ def read_contract(
 ) -> Contract:
     """Read both sources. ``process`` is loading tokenizer.json already, or why it is not."""
     options = options or Options()
+    ahead = _import_ahead() if options.deep else None
     model = Reader(model_source)
     tokens = model if tokenizer_source is model_source else Reader(tokenizer_source)
     model_config = model.document("config.json")
@@ -85,9 +89,22 @@ def read_contract(
         outside=tuple(file for reader in readers for file in reader.outside),
         options=options,
     )
-    if options.deep:
+    if ahead is not None:
+        ahead.join()
         contract = _with_values(contract, model_source)
     return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
+
+
+def _import_ahead() -> threading.Thread:
+    """Import what reads rows, torch above all, while the tokenizer's process is at work."""
+
+    def load() -> None:
+        with suppress(Exception):  # it is raised where the import is needed
+            importlib.import_module("tokaudit.values.read")
+
+    thread = threading.Thread(target=load, daemon=True)
+    thread.start()
+    return thread
 
 
 def _with_values(contract: Contract, source: Source) -> Contract:

@@ -66,29 +66,33 @@ def indicators(
     n = len(reference.known)
     # Each known row against the mean of the others: its own share of the mean would draw it near.
     others = (n * reference.mean_of_known - reference.known) / (n - 1)
-    known = torch.stack(
-        [torch.stack(_one(row, other, reference)) for row, other in zip(reference.known, others, strict=True)]
+    products = torch.stack(
+        [
+            (reference.known * others).sum(1),
+            reference.known @ reference.mean,
+            reference.known @ reference.component,
+        ],
+        1,
     )
+    known = _indicators(others, reference, reference.known.norm(dim=1), products)
     cosine, centred, without, distance = (array("d", values.tolist()) for values in rows)
     for place, name in ((0, "cosine"), (2, "without_component")):
-        level = SLACK * float(known[:, place].quantile(LEVEL)) + ROUNDING
+        level = SLACK * float(known[place].quantile(LEVEL)) + ROUNDING
         near = rows[place][judged] <= level
         if len(near) and float(near.double().mean()) < MOST_BELOW:
             return Indicators(n, cosine, centred, without, distance, name, level)
     return Missing("the rows that are known to be unused do not stand apart from those in use")
 
 
-def _one(row: torch.Tensor, mean: torch.Tensor, reference: Reference) -> list[torch.Tensor]:
-    directions = torch.stack([mean, reference.mean, reference.component])
-    return [v[0] for v in _indicators(mean, reference, row.norm()[None], (directions @ row)[None])]
-
-
 def _indicators(
     mean: torch.Tensor, reference: Reference, norms: torch.Tensor, products: torch.Tensor
 ) -> list[torch.Tensor]:
-    """Cosine distances plain, centred and without the first component, and the L2 distance; each [rows]."""
+    """Cosine distances plain, centred and without the first component, and the L2 distance; each [rows].
+
+    ``mean`` is one of known rows for all [hidden], or one for each row [rows, hidden].
+    """
     with_known, with_mean, along = products.unbind(1)
-    squares, square = norms**2, mean @ mean
+    squares, square = norms**2, (mean * mean).sum(-1)
     centre, component = reference.mean, reference.component
     own_along, own_centre = mean @ component, mean @ centre
     plain = _distance(with_known, squares, square)
