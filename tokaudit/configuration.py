@@ -201,7 +201,7 @@ def _severities(value: object) -> Mapping[str, Severity | None]:
         code = _rule(name).code
         if code in found:
             raise UsageError(f"{code} stands there twice")
-        if level != "off" and level not in LEVELS:
+        if not isinstance(level, str) or level not in (*LEVELS, "off"):
             raise UsageError(f"{name} must be note, warning, error or off, not {words(level)}")
         found[code] = LEVELS.get(level)
     return found

@@ -149,7 +149,7 @@ class _Judgement:
         return finding if severity is None else replace(finding, severity=severity)
 
     def report(self, used: set[int]) -> Report:
-        self.kept.sort(key=lambda finding: -finding.severity)
+        self.kept.sort(key=lambda finding: (-finding.severity, finding.rule, finding.subject))
         return replace(
             self.original,
             findings=tuple(self.kept),
