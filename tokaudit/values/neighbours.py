@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -16,7 +16,7 @@ MOST_ASKED = 256  # rows at once: each chunk is multiplied with all of them
 
 def nearest(
     table: StoredTable, rows: Sequence[int], candidates: torch.Tensor
-) -> Mapping[int, tuple[Neighbour, ...]]:
+) -> dict[int, tuple[Neighbour, ...]]:
     """By row the nearest of the ``candidates``, in one pass over the table; see `Nearest`."""
     if not rows:
         return {}
@@ -52,7 +52,7 @@ class Nearest:
             self._parts.append((best.values, best.indices + first))
 
     @property
-    def found(self) -> Mapping[int, tuple[Neighbour, ...]]:
+    def found(self) -> dict[int, tuple[Neighbour, ...]]:
         cosines, numbers = (torch.cat([part[i] for part in self._parts], 1) for i in (0, 1))
         best = cosines.topk(min(NEAREST, cosines.shape[1]), dim=1)
         ids = numbers.gather(1, best.indices)
