@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,16 +11,7 @@ import torch
 from tokaudit.contract import Table, TableKind
 from tokaudit.resize.copying import fill
 from tokaudit.sources import OpenFile
-
-# How safetensors' dtype names are called in torch. Integer and packed tables have no rows to average.
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-}
-
-_CHUNK_BYTES = 1 << 20  # with its float32 copy it stays in the processor's cache
+from tokaudit.values.stored import CHUNK_BYTES, DTYPES
 
 
 @dataclass(frozen=True)
@@ -39,7 +29,7 @@ class StoredRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        return TORCH_DTYPES[self.table.tensor.dtype]
+        return DTYPES[self.table.tensor.dtype]
 
     @property
     def working(self) -> torch.dtype:
@@ -74,7 +64,7 @@ class StoredRows:
         All chunks use the same memory: fresh memory for each would cost more than reading it, and leave holes
         in the heap that add up to a good part of the table.
         """
-        step = min(self.table.rows, max(1, _CHUNK_BYTES // self.row_bytes))
+        step = min(self.table.rows, max(1, CHUNK_BYTES // self.row_bytes))
         data = bytearray(step * self.row_bytes)
         stored = torch.frombuffer(data, dtype=self.dtype).view(step, self.hidden)
         numbers = torch.empty(step, self.hidden, dtype=self.working)
@@ -115,21 +105,6 @@ class RowSummary:
     norms: torch.Tensor
     counted: torch.Tensor
     median_norm: float
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute in the calling thread alone.
-
-    Chunks are small, and the run has threads of its own: where other work fills the processors, torch's
-    threads wait for each other at every chunk, twenty times as long as one of them computes.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def used_rows(rows: int, token_ids: Sequence[int]) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,8 +30,6 @@ from tokaudit.resize.workers import Workers, wait
 from tokaudit.resize.write import OPTIMIZER, Writer
 from tokaudit.sources import open_source
 from tokaudit.text import size
-
-NEIGHBOURS_OF = 100  # new rows whose neighbours are looked for
 
 
 @dataclass(frozen=True)
@@ -113,22 +110,22 @@ def _written_rows(writer: Writer, contract: Contract) -> tuple[WrittenRow, ...]:
     if edit is None or not plan.rows:
         return ()
     from tokaudit.resize.neighbours import places
-    from tokaudit.resize.rows import one_thread
+    from tokaudit.resize.rows import used_rows
+    from tokaudit.values.stored import stored
 
-    tensor = contract.checkpoint.tensors[edit.table.name]
-    with open_source(writer.building).open(tensor.file) as file, one_thread():
-        found = places(writer.stored(file, edit, tensor), [row.id for row in plan.rows], most=NEIGHBOURS_OF)
-    return tuple(
-        WrittenRow(row, place.norm, place.percentile, _neighbours(contract, place.nearest))
-        for row, place in zip(plan.rows, found, strict=True)
-    )
-
-
-def _neighbours(contract: Contract, nearest: Sequence[tuple[int, float]]) -> tuple[Neighbour, ...]:
+    table = replace(edit.table, tensor=contract.checkpoint.tensors[edit.table.name])
+    used = used_rows(edit.rows_after, writer.old_ids)
+    found = places(stored(open_source(writer.building), table), [row.id for row in plan.rows], used)
     vocabulary = contract.vocabulary_or
+    texts = {} if isinstance(vocabulary, Missing) else vocabulary.by_id
     return tuple(
-        Neighbour(id, None if isinstance(vocabulary, Missing) else vocabulary.text(id), cosine)
-        for id, cosine in nearest
+        WrittenRow(
+            row,
+            found[row.id].norm,
+            found[row.id].percentile,
+            tuple(Neighbour(near.id, texts.get(near.id), near.cosine) for near in found[row.id].nearest),
+        )
+        for row in plan.rows
     )
 
 

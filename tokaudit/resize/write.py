@@ -12,9 +12,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tokaudit.contract import Missing, Tensor
+from tokaudit.contract import Missing
 from tokaudit.formats import limits
 from tokaudit.formats.safetensors import read_header
 from tokaudit.resize.carry import Entry, Files
@@ -22,15 +21,12 @@ from tokaudit.resize.compare import compare_files, compare_shards
 from tokaudit.resize.copying import copy_file, create, hard_link, write_at
 from tokaudit.resize.edits import tokenizer_files
 from tokaudit.resize.json_files import apply_edits
-from tokaudit.resize.plan import FileEdit, Plan, TensorEdit
+from tokaudit.resize.plan import FileEdit, Plan
 from tokaudit.resize.prepare import Prepared
 from tokaudit.resize.request import Request
 from tokaudit.resize.shards import Layout, layout, write_old_bytes
 from tokaudit.resize.workers import Workers, wait
 from tokaudit.sources import LocalDirectory, OpenFile, open_source
-
-if TYPE_CHECKING:
-    from tokaudit.resize.rows import StoredRows
 
 OPTIMIZER = "optimizer.pt"
 _SYNCED_AT_ONCE = 1 << 20  # bytes of a file that is not left to the end
@@ -91,19 +87,12 @@ class Writer:
         with _new_file(self.building / name, mode) as out:
             write_at(out, 0, text.encode("utf-8"))
 
-    def stored(self, file: OpenFile, edit: TensorEdit, tensor: Tensor | None = None) -> StoredRows:
-        """The rows of an edited table: of the source, or as ``tensor`` of the result."""
-        from dataclasses import replace
-
-        from tokaudit.resize.rows import StoredRows, used_rows
-
+    @property
+    def old_ids(self) -> Sequence[int]:
+        """The ids of the tokens whose rows are not written; none where no tokenizer is known."""
         vocabulary = self.prepared.contract.vocabulary_or
         new = {row.id for row in self.plan.rows}
-        old = () if isinstance(vocabulary, Missing) else [id for id in vocabulary.by_id if id not in new]
-        table = edit.table
-        if tensor is not None:
-            table = replace(table, tensor=tensor, rows_or=edit.rows_after)
-        return StoredRows(file, table, used_rows(table.rows, old), edit.output_side)
+        return () if isinstance(vocabulary, Missing) else [id for id in vocabulary.by_id if id not in new]
 
     def _copied(self, files: Files, entry: Entry) -> None:
         target = self.building / entry.name
@@ -144,15 +133,18 @@ class Writer:
 
     def _fill(self, name: str, plan: Layout) -> None:
         """The new rows of a shard."""
-        from tokaudit.resize.rows import one_thread
+        from tokaudit.resize.rows import StoredRows, used_rows
         from tokaudit.resize.values import RowValues
+        from tokaudit.values.stored import one_thread
 
         values = RowValues(self.plan.rows, self.request.seed)
         out = os.open(self.building / name, os.O_RDWR | os.O_CLOEXEC)
         try:
             with self.files.open(name) as file, one_thread():
                 for edit in self.plan.edits_of(name):
-                    for first, data in values.blocks(edit, self.stored(file, edit)):
+                    used = used_rows(edit.table.rows, self.old_ids)
+                    stored = StoredRows(file, edit.table, used, edit.output_side)
+                    for first, data in values.blocks(edit, stored):
                         write_at(out, plan.tables[edit.table.name] + first * edit.row_bytes, data)
                         self.workers.advance(len(data))
             os.fsync(out)
