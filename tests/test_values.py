@@ -7,6 +7,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,6 +19,8 @@ import tokaudit
 from tokaudit.contract import Contract, Indicators, Missing, Options, RowClass, TableValues, reserved_name
 from tokaudit.errors import FactMissing
 from tokaudit.load import load
+from tokaudit.reporters import View, terminal
+from tokaudit.reporters import json as json_reporter
 from tokaudit.sources import open_source
 from tokaudit.values.stored import DTYPES, stored
 
@@ -385,3 +388,29 @@ def test_a_header_of_too_many_rows_is_refused_before_memory_is_taken(tmp_path: P
         file.truncate(8 + len(header) + rows * 8)
     contract = load(out, options=Options(deep=True))
     assert contract.values.unread == {INPUT: f"its shape [{rows}, 8] is beyond what is read"}
+
+
+def test_the_report_carries_the_values_and_every_format_shows_them(tmp_path: Path) -> None:
+    out = build(base("llama"), tmp_path / "model")
+    report = tokaudit.check(out, deep=True)
+    document = json.loads(json_reporter.render([report], View()))
+    given, logits = document["facts"]["values"]["tables"]
+    assert (given["tensor"], logits["tensor"]) == (INPUT, OUTPUT)
+    assert given["classes"]["reserved"] == 8
+    assert list(given["norms"]) == ["0", "0.01", "0.05", "0.25", "0.5", "0.75", "0.95", "0.99", "1"]
+    schema = Path(json_reporter.__file__).with_name("report.schema.json").read_text("utf-8")
+    jsonschema.validate(document, json.loads(schema))
+    lines = terminal.render([report], View()).splitlines()
+    assert sum("norms" in line and "median" in line for line in lines) == 2
+    plain = terminal.render([report], View(unicode=False))
+    assert plain.isascii()
+    assert tokaudit.check(out).summary.values is None
+
+
+def test_a_histogram_counts_every_row_once(tmp_path: Path) -> None:
+    found = values(llama(tmp_path, {INPUT: noise(320, 8), OUTPUT: noise(320, 8, 1)}), INPUT)
+    counts = found.histogram(10)
+    assert len(counts) == 10
+    assert sum(counts) == len(found.judged) == 312
+    assert counts[0] > 0
+    assert counts[-1] > 0

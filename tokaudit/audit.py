@@ -98,6 +98,7 @@ def summarise(contract: Contract) -> Summary:
         weights_bytes=_known(lambda: contract.checkpoint.nbytes),
         weights_files=_known(lambda: len(contract.checkpoint.shards)),
         roles=tuple(contract.roles.items()),
+        values=_known(lambda: contract.values),
         stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
     )
 

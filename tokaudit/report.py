@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokaudit.contract import Role, Token
+from tokaudit.contract import Role, Token, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
 
@@ -71,7 +71,7 @@ class Summary:
     """The facts at a glance; None (or empty) where the files do not say.
 
     ``tied`` is how the newest loader reads the flags. ``base_tokens`` and ``added_tokens`` count tokens,
-    ``required_rows`` is the largest id + 1.
+    ``required_rows`` is the largest id + 1. ``values`` is what `--deep` read of the tables.
     """
 
     architecture: str | None = None
@@ -89,6 +89,7 @@ class Summary:
     weights_files: int | None = None
     roles: tuple[tuple[Role, Token], ...] = ()
     stop_ids: tuple[tuple[int, str | None], ...] = ()
+    values: Values | None = None
 
 
 class Verdict(enum.Enum):

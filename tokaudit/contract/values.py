@@ -7,7 +7,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -164,6 +164,21 @@ class TableValues:
         """The share of the rows in use, in percent, whose norm is smaller."""
         norm = self.norm(id)
         return 100 * bisect_left(self.judged, norm) / max(1, len(self.judged)) if norm == norm else norm
+
+    def quantiles(self, shares: Iterable[float]) -> list[float]:
+        """The norms that these shares (0 to 1) of the judged rows do not exceed; none without rows."""
+        last = len(self.judged) - 1
+        return [self.judged[round(share * last)] for share in shares] if last >= 0 else []
+
+    def histogram(self, bins: int) -> list[int]:
+        """How many judged rows have a norm in each of so many equal parts of the range."""
+        counts = [0] * bins
+        if self.judged:
+            low, high = self.judged[0], self.judged[-1]
+            width = (high - low) / bins or 1.0
+            for norm in self.judged:
+                counts[min(bins - 1, int((norm - low) / width))] += 1
+        return counts
 
     def worst(self) -> list[int]:
         """All ids, the oddest rows first: by class, padding and holes last, then by norm."""

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tokaudit import __version__
+from tokaudit.contract import TableValues, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Severity, fingerprint
 from tokaudit.report import (
@@ -24,7 +25,8 @@ from tokaudit.report import (
 )
 from tokaudit.reporters import View
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
+QUANTILES = (0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1)
 
 Json = Mapping[str, object]
 
@@ -107,6 +109,27 @@ def _facts(facts: Summary) -> Json:
             {"role": role.value, "id": token.id, "content": token.content} for role, token in facts.roles
         ],
         "stop_ids": [{"id": id, "content": content} for id, content in facts.stop_ids],
+        "values": None if facts.values is None else _values(facts.values),
+    }
+
+
+def _values(values: Values) -> Json:
+    return {
+        "tables": [_table_values(table) for table in values.tables],
+        "unread": [{"tensor": name, "reason": reason} for name, reason in values.unread.items()],
+    }
+
+
+def _table_values(table: TableValues) -> Json:
+    """The norms are those of finite rows in use that are not zero, at the shares in QUANTILES."""
+    return {
+        "tensor": table.table.name,
+        "file": table.table.at.file,
+        "rows": len(table.norms),
+        "norms": {
+            f"{share:g}": norm for share, norm in zip(QUANTILES, table.quantiles(QUANTILES), strict=False)
+        },
+        "classes": {member.slug: count for member, count in table.counts.items()},
     }
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tokaudit.contract import TableKind
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Summary, TableFacts, UnusedEntry, Verdict
 from tokaudit.reporters import View
@@ -14,6 +15,7 @@ from tokaudit.reporters._texts import shortened
 from tokaudit.text import counted, named, shown, size
 
 FACT_COLUMN = 21
+BINS = 24  # of a histogram of norms
 LONGEST_PLACE = 240  # characters of a location
 UNKNOWN = "unknown"
 MOST_UNUSED = 10
@@ -73,6 +75,26 @@ def _facts(page: Page, report: Report) -> None:
     for label, words in (*known_facts(report.summary), *settings):
         look = "dim" if words == UNKNOWN else ""
         page.put((f"  {label}", "dim"), text=words, style=look, column=FACT_COLUMN)
+    _norms(page, report.summary)
+
+
+def _norms(page: Page, facts: Summary) -> None:
+    """A histogram of the norms of each main table, with `--deep`."""
+    labels = {TableKind.INPUT: "input norms", TableKind.OUTPUT: "output norms"}
+    for table in facts.values.tables if facts.values else ():
+        label = labels.get(table.table.kind)
+        if label and table.judged:
+            bars = _bars(table.histogram(BINS), page.view.unicode)
+            least, most = table.judged[0], table.judged[-1]
+            words = f"{least:.3g} {bars} {most:.3g}, median {table.typical_norm:.3g}"
+            page.put((f"  {label}", "dim"), text=words, column=FACT_COLUMN)
+
+
+def _bars(counts: Sequence[int], unicode: bool) -> str:
+    """A character for each count; any that is not 0 shows."""
+    levels = "\u00b7\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588" if unicode else "_.,-=+*#@"
+    top = max(counts)
+    return "".join(levels[-(-count * (len(levels) - 1) // top)] for count in counts)
 
 
 def known_facts(facts: Summary) -> Iterator[tuple[str, str]]:

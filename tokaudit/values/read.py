@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -64,7 +64,7 @@ def neighbours(
     return _from_rows(nearest(stored(source, values.table), [id - start for id in ids], alive), start)
 
 
-def _from_rows(found: dict[int, tuple[Neighbour, ...]], start: int) -> dict[int, tuple[Neighbour, ...]]:
+def _from_rows(found: Mapping[int, tuple[Neighbour, ...]], start: int) -> dict[int, tuple[Neighbour, ...]]:
     return {
         start + row: tuple(Neighbour(start + other.id, other.cosine) for other in others)
         for row, others in found.items()
