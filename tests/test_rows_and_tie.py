@@ -17,6 +17,7 @@ import tokaudit
 from tokaudit import audit
 from tokaudit.contract import (
     Contract,
+    Declared,
     Embeddings,
     Missing,
     RowCount,
@@ -71,7 +72,7 @@ def _fitting_vocabulary(embeddings: Embeddings) -> Vocabulary | Missing:
         return NOT_READ
     last = expected.terms[0].value - 1
     table = TokenTable(Witness.BASE, Location("vocab.json"), {"first": 0, "last": last})
-    return Vocabulary((table,), (), NOT_READ, NOT_READ)
+    return Vocabulary(Declared((table,)), (), NOT_READ, NOT_READ)
 
 
 def _comparisons(embeddings: Embeddings) -> Iterator[tuple[tuple[str, str], TableComparison]]:

@@ -37,6 +37,7 @@ from tokaudit.contract.values import (
 )
 from tokaudit.contract.vocabulary import (
     AddedToken,
+    Declared,
     Emission,
     Loaded,
     MergesFile,
@@ -59,6 +60,7 @@ __all__ = [
     "Contract",
     "Damage",
     "DamagedFile",
+    "Declared",
     "Divergence",
     "Document",
     "DuplicateKey",

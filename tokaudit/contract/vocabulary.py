@@ -271,40 +271,13 @@ NO_DIGESTS = Missing("nothing was digested")
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """All witnesses of token ids, in order of precedence.
+class Declared:
+    """The witnesses of token ids that count for the rows a model needs, in order of precedence.
 
-    ``tables`` are those that count for the rows a model needs; ``companions`` repeat them for other
-    loaders (vocab.json beside tokenizer.json) and are only compared.
+    What follows from all of them together is worked out once, while the library still loads the file.
     """
 
     tables: tuple[TokenTable, ...]
-    companions: tuple[TokenTable, ...]
-    pipeline_or: Pipeline | Missing
-    loaded_or: Loaded | Missing
-    emissions: tuple[Emission, ...] = ()
-    target: TokenTable | None = None  # a second vocabulary for the decoder (Marian, FSMT)
-    class_or: TokenizerClass | Missing = NO_CLASS
-    merges_file: MergesFile | None = None
-    unread: tuple[str, ...] = ()  # why vocabulary files beside the ones above say nothing
-    digests_or: ListDigests | Missing = NO_DIGESTS
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return present(self.pipeline_or)
-
-    @property
-    def loaded(self) -> Loaded:
-        return present(self.loaded_or)
-
-    @property
-    def digests(self) -> ListDigests:
-        """Digests of the long lists, where they were asked for."""
-        return present(self.digests_or)
-
-    @property
-    def tokenizer_class(self) -> TokenizerClass:
-        return present(self.class_or)
 
     def table(self, witness: Witness) -> TokenTable:
         """The table of that witness; raises FactMissing where no file holds one."""
@@ -312,10 +285,6 @@ class Vocabulary:
             if table.witness is witness:
                 return table
         raise FactMissing(f"no file states {witness.value}")
-
-    @property
-    def base(self) -> TokenTable:
-        return self.table(Witness.BASE)
 
     @cached_property
     def added(self) -> tuple[AddedToken, ...]:
@@ -333,19 +302,6 @@ class Vocabulary:
         for table in reversed(self.tables):
             merged.update(table.ids)
         return merged
-
-    @cached_property
-    def effective(self) -> Mapping[str, int]:
-        """The id that each content gets when the tokenizer is loaded.
-
-        Tokens that only files beside tokenizer.json state keep their declared ids; where there is no
-        tokenizer.json, all do. Raises FactMissing where the library does not load the file.
-        """
-        if isinstance(self.pipeline_or, Missing):
-            return self.by_content
-        declared = self.by_content
-        renumbered = {text: id for text, id in self.loaded.effective.items() if declared.get(text) != id}
-        return {**declared, **renumbered} if renumbered else declared
 
     @cached_property
     def by_id(self) -> Mapping[int, str]:
@@ -388,6 +344,92 @@ class Vocabulary:
     @property
     def hole_count(self) -> int:
         return self.required_rows.value - len(self.by_id)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All that is known of the tokens: declared by files, and made of them by the library.
+
+    ``companions`` repeat the declared ids for other loaders (vocab.json beside tokenizer.json) and are only
+    compared.
+    """
+
+    declared: Declared
+    companions: tuple[TokenTable, ...]
+    pipeline_or: Pipeline | Missing
+    loaded_or: Loaded | Missing
+    emissions: tuple[Emission, ...] = ()
+    target: TokenTable | None = None  # a second vocabulary for the decoder (Marian, FSMT)
+    class_or: TokenizerClass | Missing = NO_CLASS
+    merges_file: MergesFile | None = None
+    unread: tuple[str, ...] = ()  # why vocabulary files beside the ones above say nothing
+    digests_or: ListDigests | Missing = NO_DIGESTS
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return present(self.pipeline_or)
+
+    @property
+    def loaded(self) -> Loaded:
+        return present(self.loaded_or)
+
+    @property
+    def digests(self) -> ListDigests:
+        """Digests of the long lists, where they were asked for."""
+        return present(self.digests_or)
+
+    @property
+    def tokenizer_class(self) -> TokenizerClass:
+        return present(self.class_or)
+
+    @property
+    def tables(self) -> tuple[TokenTable, ...]:
+        return self.declared.tables
+
+    def table(self, witness: Witness) -> TokenTable:
+        """The table of that witness; raises FactMissing where no file holds one."""
+        return self.declared.table(witness)
+
+    @property
+    def base(self) -> TokenTable:
+        return self.table(Witness.BASE)
+
+    @property
+    def added(self) -> tuple[AddedToken, ...]:
+        return self.declared.added
+
+    @property
+    def by_content(self) -> Mapping[str, int]:
+        return self.declared.by_content
+
+    @property
+    def by_id(self) -> Mapping[int, str]:
+        return self.declared.by_id
+
+    @property
+    def required_rows(self) -> Fact[int]:
+        return self.declared.required_rows
+
+    @property
+    def holes(self) -> tuple[int, ...]:
+        return self.declared.holes
+
+    @property
+    def hole_count(self) -> int:
+        return self.declared.hole_count
+
+    @cached_property
+    def effective(self) -> Mapping[str, int]:
+        """The id that each content gets when the tokenizer is loaded.
+
+        Tokens that only files beside tokenizer.json state keep their declared ids; where there is no
+        tokenizer.json, all do. Raises FactMissing where the library does not load the file.
+        """
+        if isinstance(self.pipeline_or, Missing):
+            return self.by_content
+        declared = self.by_content
+        renumbered = {text: id for text, id in self.loaded.effective.items() if declared.get(text) != id}
+        return {**declared, **renumbered} if renumbered else declared
 
     def token(self, content: str) -> Token:
         """The token with this text, at the first witness that states it."""

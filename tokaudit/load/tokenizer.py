@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tokaudit.contract import (
     ChatTemplate,
+    Declared,
     Document,
     Fact,
     Loaded,
@@ -62,8 +63,9 @@ def read_tokenizer(
     if not tables:
         reason = unread[0] if unread else "there is no tokenizer that tokaudit can read"
         return Missing(reason), templates, problem
+    declared = Declared(tables)
     vocabulary = Vocabulary(
-        tables=tables,
+        declared=declared,
         companions=companions,
         pipeline_or=file.pipeline if file else Missing("there is no tokenizer.json"),
         loaded_or=Missing("there is no tokenizer.json"),
@@ -79,6 +81,7 @@ def read_tokenizer(
     asked = {token.content for token in vocabulary.added if token.special}
     asked |= {token.content for token in special if token.content}
     asked |= {text for template in templates for text in template.control}
+    _ = declared.by_content, declared.by_id  # worked out while the library loads the file
     loaded = _loaded(process, sorted(asked), deep=options.deep)
     if isinstance(loaded, Fact):
         problem = problem or _cause(file) or loaded
