@@ -317,10 +317,16 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("change", [shrink, rewrite, replace, grow])
+NAMES = ("model-00001-of-00003.safetensors", "config.json", "notes.txt", "deep/er/file")
+LAST = "before the comparison of a shard"
+
+
 @pytest.mark.parametrize(
-    "name", ["model-00001-of-00003.safetensors", "config.json", "notes.txt", "deep/er/file"]
+    ("moment", "change", "name"),
+    [
+        *((moment, shrink, name) for moment in MOMENTS for name in NAMES),
+        *((LAST, change, name) for change in (rewrite, replace, grow) for name in NAMES),
+    ],
 )
 def test_rs16_a_source_that_changes_meanwhile_gives_no_result(
     name: str, change: Callable[[Path], None], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,8 @@ def schema(
     """Print the JSON Schema of a document.
 
     NAME is what the document holds: report, the output of `tokaudit check --format json`; diff, that of
-    `tokaudit diff --format json`; lock, what `tokaudit lock` writes.
+    `tokaudit diff --format json`; lock, what `tokaudit lock` writes; plan, the output of `tokaudit resize
+    --plan json`; manifest, the tokaudit-resize.json in its result.
 
     \b
     Example:

@@ -128,16 +128,15 @@ def _change(edit: FileEdit) -> str:
 
 
 def _tokens(page: Page, plan: Plan) -> None:
-    page.blank()
-    if plan.rows:
-        page.put(("new tokens", "bold"))
-        rows = [(named(row.id, row.content), _origin(row, plan)) for row in plan.rows[:MOST_TOKENS]]
-        page.columns(rows, indent=2, styles=("", "dim"))
-        _more(page, len(plan.rows), "in --plan json")
+    rows = [(named(row.id, row.content), _origin(row, plan)) for row in plan.rows[:MOST_TOKENS]]
     if plan.padding_rows:
         bias = ", with an output bias that keeps them from being chosen" if plan.padding_bias else ""
-        rows_of = counted(plan.padding_rows, "padding row")
-        page.put(text=f"{rows_of}: the mean of the rows in use{bias}", column=2, hang=4)
+        rows.append((counted(plan.padding_rows, "padding row"), f"the mean of the rows in use{bias}"))
+    if rows:
+        page.blank()
+        page.put(("new rows", "bold"))
+        page.columns(rows, indent=2, styles=("", "dim"))
+        _more(page, len(plan.rows), "tokens in --plan json")
     page.blank()
 
 
