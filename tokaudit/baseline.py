@@ -70,7 +70,7 @@ def read(path: str) -> Baseline:
         message = f"baselineVersion is {version}: written by a newer tokaudit"
         raise Unreadable("baseline-version", path, message, hint=f"this one reads version {VERSION}")
     at = Location(path)
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise _malformed(at.child("baselineVersion"), str(VERSION), version)
     models = parsed.value.get("models")
     if not isinstance(models, dict):
