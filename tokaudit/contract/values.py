@@ -56,11 +56,14 @@ _RESERVED = re.compile(
     r"|(?:dummy|placeholder|extra|pad|unk|empty|spare)[_-]?(?:token)?[_-]?\d+",
     re.IGNORECASE,
 )
+_FIRST = frozenset("<[{m")
 _NUMBERED = re.compile(r"<SPECIAL_\d+>|\[control_\d+\]|madeupword\d+")
 
 
 def reserved_name(content: str) -> bool:
     """Whether a text says that it keeps a place: ``<|reserved_special_token_7|>``, ``[unused3]``."""
+    if content[:1] not in _FIRST:  # nearly every token of a large vocabulary
+        return False
     if _NUMBERED.fullmatch(content):
         return True
     inner = _BRACKETED.fullmatch(content)
@@ -134,11 +137,9 @@ class TableValues:
 
     def having(self, wanted: RowClass, *, within: RowClass = PURPOSES) -> list[int]:
         """Ids of the rows that have one of the wanted classes and one of the purposes ``within``."""
-        return [
-            id
-            for id, value in zip(self.ids, self.classes, strict=True)
-            if value & wanted.value and (within is PURPOSES or value & within.value)
-        ]
+        bits, purposes = wanted.value, within.value if within is not PURPOSES else -1
+        rows = zip(self.ids, self.classes, strict=True)
+        return [id for id, value in rows if value & bits and value & purposes]
 
     @cached_property
     def counts(self) -> Mapping[RowClass, int]:

@@ -22,13 +22,9 @@ def counts_tokens(contract: Contract, table: Table) -> bool:
 
 def _purposes(contract: Contract, vocabulary: Vocabulary, ids: range) -> list[int]:
     required = vocabulary.required_rows.value
-    found = [RowClass.HOLE.value if id < required else RowClass.PADDING.value for id in ids]
-    uses = contract.uses
-    for id, content in vocabulary.by_id.items():
-        if id in ids:
-            reserved = reserved_name(content) and id not in uses
-            found[id - ids.start] = (RowClass.RESERVED if reserved else RowClass.IN_USE).value
-    for id in uses:
-        if id in ids:
-            found[id - ids.start] = RowClass.IN_USE.value
-    return found
+    in_use, reserved = RowClass.IN_USE.value, RowClass.RESERVED.value
+    hole, padding = RowClass.HOLE.value, RowClass.PADDING.value
+    tokens = {
+        id: reserved if reserved_name(content) else in_use for id, content in vocabulary.by_id.items()
+    } | dict.fromkeys(contract.uses, in_use)
+    return [tokens.get(id, hole if id < required else padding) for id in ids]

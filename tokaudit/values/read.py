@@ -30,7 +30,7 @@ from tokaudit.values.neighbours import nearest
 from tokaudit.values.newcomers import newcomers, still_initial
 from tokaudit.values.purposes import purposes
 from tokaudit.values.statistics import Statistics
-from tokaudit.values.stored import StoredTable, stored
+from tokaudit.values.stored import StoredTable, one_thread, stored
 from tokaudit.values.unused import Reference, indicators, reference
 
 MOST_NEW = 32  # added tokens whose neighbours are looked up in an audit: the last ones
@@ -42,13 +42,14 @@ def read_values(contract: Contract, source: Source) -> Values:
     """Every table of token rows, each read once. Raises FactMissing where none was found."""
     found: list[TableValues] = []
     unread: dict[str, str] = {}
-    for table, first_id in _tables(contract):
-        try:
-            found.append(_table_values(contract, stored(source, table), first_id))
-        except FactMissing as missing:
-            unread[table.name] = missing.reason
-        except Unreadable as error:
-            unread[table.name] = f"{error.file} could not be read: {error.message}"
+    with one_thread():
+        for table, first_id in _tables(contract):
+            try:
+                found.append(_table_values(contract, stored(source, table), first_id))
+            except FactMissing as missing:
+                unread[table.name] = missing.reason
+            except Unreadable as error:
+                unread[table.name] = f"{error.file} could not be read: {error.message}"
     if not found and not unread:
         raise FactMissing("no table of token rows was found")
     return Values(tuple(found), unread, tuple(_divergences(contract, source)))
