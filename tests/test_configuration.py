@@ -273,6 +273,24 @@ main()
     assert asked() is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "coloured"),
+    [
+        ({}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": "1", "TOKAUDIT_COLOR": "always"}, True),
+        ({"FORCE_COLOR": "0"}, False),
+        ({"TOKAUDIT_COLOR": "never"}, False),
+    ],
+)
+def test_no_color_goes_before_the_colours_of_a_file(
+    project: Path, changes: dict[str, str], coloured: bool
+) -> None:
+    written(project / "tokaudit.toml", 'color = "always"')
+    result = tokaudit("check", "models/good", cwd=project, **{"NO_COLOR": "", "FORCE_COLOR": "", **changes})
+    assert ("\x1b[" in result.stdout) is coloured
+
+
 def test_strict_on_the_command_line_goes_before_a_level_elsewhere(project: Path) -> None:
     written(project / "tokaudit.toml", 'fail-on = "error"\nseverity = {TA108 = "warning"}')
     assert tokaudit("check", "models/good", cwd=project).returncode == 0

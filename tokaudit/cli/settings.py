@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tokaudit import configuration
@@ -26,7 +27,12 @@ def settings(
         return given, None, []
     file, notes = _file(config or os.environ.get(f"{PREFIX}CONFIG"), audited)
     given = given.over(from_environment(os.environ))
-    return given.over(file.choices) if file is not None else given, file, notes
+    if file is None:
+        return given, None, notes
+    stated = file.choices
+    if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR"):
+        stated = replace(stated, color=None)  # the environment speaks about colours, too
+    return given.over(stated), file, notes
 
 
 def _file(config: str | None, audited: Sequence[str]) -> tuple[SettingsFile | None, list[str]]:
