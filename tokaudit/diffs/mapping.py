@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
 from tokaudit.contract import ListDigest
 from tokaudit.diffs.difference import Side
 from tokaudit.locks.digests import BLOCK, mapping_digest
 from tokaudit.text import listed, named, shown
+
+T = TypeVar("T")
+FEW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class MappingDiff:
     complete: bool = True
     ranges: tuple[tuple[int, int], ...] = ()
 
-    @property
+    @cached_property
     def contents(self) -> frozenset[str]:
         """The texts that are listed as changed."""
         texts = {content for _, content in (*self.added, *self.removed)}
@@ -56,19 +61,24 @@ class MappingDiff:
         """What changed, in words: ``2 added: 320 "[PAD]", 321 "[SEP]"``."""
         places = {replaced.id for replaced in self.replaced}
         for word, tokens in (("added", self.added), ("removed", self.removed)):
-            words = [named(id, content) for id, content in tokens if id not in places]
-            if words:
-                yield f"{len(words)} {word}: {listed(words)}"
+            alone = [token for token in tokens if token[0] not in places]
+            if alone:
+                yield f"{len(alone)} {word}: {few(alone, lambda token: named(*token))}"
         if self.replaced:
-            words = [f"{named(r.id, r.left)} -> {shown(r.right)}" for r in self.replaced]
-            yield f"{len(words)} replaced: {listed(words)}"
+            words = few(self.replaced, lambda pair: f"{named(pair.id, pair.left)} -> {shown(pair.right)}")
+            yield f"{len(self.replaced)} replaced: {words}"
         if self.moved:
-            words = [f"{shown(moved.content)} {moved.left} -> {moved.right}" for moved in self.moved]
-            yield f"{len(words)} moved: {listed(words)}"
+            words = few(self.moved, lambda moved: f"{shown(moved.content)} {moved.left} -> {moved.right}")
+            yield f"{len(self.moved)} moved: {words}"
         if not self.complete:
-            words = [f"{first} to {past - 1}" for first, past in self.ranges]
+            ranges = [f"{first} to {past - 1}" for first, past in self.ranges]
             more = "others" if self.contents else "tokens"
-            yield f"{more}, whose texts a lock does not hold, among the ids {listed(words)}"
+            yield f"{more}, whose texts a lock does not hold, among the ids {listed(ranges)}"
+
+
+def few(items: Sequence[T], words: Callable[[T], str]) -> str:
+    """The first few in words, and how many were left out; there may be a million."""
+    return listed([words(item) for item in items[:FEW]], most=FEW, total=len(items))
 
 
 def mapping_diff(left: Side, right: Side) -> MappingDiff | None:

@@ -8,12 +8,13 @@ from itertools import chain
 
 from tokaudit.contract import Table
 from tokaudit.diffs.difference import Side
+from tokaudit.diffs.mapping import few
 from tokaudit.diffs.tables import place
 from tokaudit.errors import FactMissing
 from tokaudit.formats import limits
 from tokaudit.formats.compare import RowPair
 from tokaudit.locks.make import counting_tables, locked_table
-from tokaudit.text import counted, listed, named, size
+from tokaudit.text import counted, named, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class RowsDiff:
             return f"{what}: not compared, {self.reason}"
         if not self.different:
             return f"{what}: the rows of all {self.compared} shared tokens are the same"
-        words = listed([named(id, content) for id, content in self.different])
+        words = few(self.different, lambda token: named(*token))
         rows = counted(self.compared, "shared token")
         return f"{what}: {len(self.different)} of the rows of {rows} differ: {words}"
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from tokaudit.contract import LockedRole, Role
 from tokaudit.diffs.comparison import Comparison, input_rows
 from tokaudit.diffs.difference import Side
-from tokaudit.text import counted, listed, named
+from tokaudit.diffs.mapping import few
+from tokaudit.text import counted, named
 
 MOST_TOKENS_APART = 128  # llama.cpp's SPEC_VOCAB_MAX_SIZE_DIFFERENCE
 
@@ -33,11 +34,14 @@ def _other_tokens(found: Comparison) -> Iterator[str]:
     if mapping is None:
         return
     if mapping.replaced:
-        words = [f"{named(pair.id, pair.left)} is {named(pair.id, pair.right)}" for pair in mapping.replaced]
-        yield f"{counted(len(words), 'id')} of the target mean another token to the draft: {listed(words)}"
+        words = few(
+            mapping.replaced, lambda pair: f"{named(pair.id, pair.left)} is {named(pair.id, pair.right)}"
+        )
+        count = counted(len(mapping.replaced), "id")
+        yield f"{count} of the target mean another token to the draft: {words}"
     if mapping.moved:
-        words = [f"{named(moved.left, moved.content)} is {moved.right}" for moved in mapping.moved]
-        yield f"{counted(len(words), 'token')} of the target have another id in the draft: {listed(words)}"
+        words = few(mapping.moved, lambda moved: f"{named(moved.left, moved.content)} is {moved.right}")
+        yield f"{counted(len(mapping.moved), 'token')} of the target have another id in the draft: {words}"
     if not mapping.complete:
         yield from found.mapping_words()
 
@@ -56,9 +60,10 @@ def _rows_missing(found: Comparison) -> Iterator[str]:
     rows = input_rows(found.left)
     if found.mapping is None or rows is None:
         return
-    beyond = [named(id, content) for id, content in found.mapping.added if id >= rows]
+    beyond = [token for token in found.mapping.added if token[0] >= rows]
     if beyond:
-        yield f"the draft may propose {listed(beyond)}, and the target has only {rows} rows"
+        words = few(beyond, lambda token: named(*token))
+        yield f"the draft may propose {words}, and the target has only {rows} rows"
 
 
 def _ends(found: Comparison) -> Iterator[str]:
@@ -80,10 +85,11 @@ def _tokens_of_one(found: Comparison) -> Iterator[str]:
         ("target", "drafted", found.mapping.removed),
         ("draft", "accepted", found.mapping.added),
     ):
-        names = [named(id, content) for id, content in tokens if id not in replaced]
-        if names:
-            count = counted(len(names), "token")
-            yield f"{count} of the {side} alone, never {fate}: {listed(names)} (SGLang refuses the pair)"
+        alone = [token for token in tokens if token[0] not in replaced]
+        if alone:
+            words = few(alone, lambda token: named(*token))
+            count = counted(len(alone), "token")
+            yield f"{count} of the {side} alone, never {fate}: {words} (SGLang refuses the pair)"
 
 
 def _padding(found: Comparison) -> Iterator[str]:
