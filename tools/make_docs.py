@@ -135,7 +135,7 @@ def _output(command: str, scratch: Path) -> str:
         check=False,
     )
     if result.returncode:
-        sys.exit(f"$ {command}\n{result.stdout}exit code {result.returncode}: not what a document should show")
+        sys.exit(f"$ {command}\n{result.stdout}exit code {result.returncode}: no example for a document")
     return result.stdout
 
 
