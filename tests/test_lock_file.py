@@ -311,6 +311,12 @@ def test_contents_are_compared_with_deep_and_not_passed_over_without(tmp_path: P
     assert [ref.code for ref in report.checked] == ["TA505"]
 
 
+def test_deep_without_contents_in_the_lock_says_so(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    report = tokaudit.check(model, lock=lock_file(model), deep=True, select=["TA505"])
+    assert "made without --deep" in skipped_reasons(report)["TA505"]
+
+
 def test_a_tokenizer_that_no_longer_loads_is_skipped_and_reported_by_its_own_rule(tmp_path: Path) -> None:
     model = build(base("llama"), tmp_path / "model")
     lock = lock_file(model)

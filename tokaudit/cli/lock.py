@@ -77,15 +77,15 @@ def lock(
 
 def _checked(held: Lock, contract: Contract, text: str) -> Outcome:
     """Whether the file is what would be written now, and what changed."""
+    from pathlib import Path
+
     from tokaudit.cli import streams
     from tokaudit.diffs.difference import Side
     from tokaudit.diffs.run import compare
     from tokaudit.report import Verdict
     from tokaudit.reporters._diff import changes_as_text
 
-    with open(held.name, encoding="utf-8", newline="") as stream:
-        current = stream.read() == text
-    if current:
+    if Path(held.name).read_bytes() == text.encode():
         return Outcome(f"{held.name}: up to date\n", Verdict.PASS)
     found = compare(Side(held), Side(contract.snapshot, contract))
     return Outcome(changes_as_text(found, streams.view()), Verdict.FINDINGS, streams.ignored_keys(held))

@@ -90,8 +90,8 @@ class Lock:
     ``name`` says where it comes from (the lock's file, or the model's directory) and is no part of it.
     ``mapping`` digests the token-to-id mapping, ``merges`` those of a BPE model, ``scores`` those of a
     Unigram one. ``parts`` are the parts of the pipeline by name ("model", "normalizer" ... "padding"; None
-    for a part that the tokenizer does not have). ``rebuilt_by`` is the tokenizer class that builds the
-    pipeline itself, "" where the class takes it as it stands.
+    for a part that the tokenizer does not have). ``rebuilt_by`` is the tokenizer class that builds
+    another pipeline, "" where the class takes it as it stands.
     ``templates`` are digests by name. ``ids`` are the token ids that config.json names, by field;
     ``generation_ids`` those that generation reads. ``expected_rows`` is how many input rows the
     configuration asks for. ``contents`` are digests of the tables' bytes, by name.

@@ -13,7 +13,7 @@ from tokaudit.diffs.comparison import joined
 from tokaudit.diffs.difference import Difference, Side
 from tokaudit.diffs.mapping import MappingDiff, mapping_diff
 from tokaudit.diffs.pipeline import pipeline_differences
-from tokaudit.diffs.probes import ProbesDiff, probes_diff
+from tokaudit.diffs.probes import ProbeDiff, ProbesDiff, probes_diff
 from tokaudit.diffs.special import special_differences, template_differences
 from tokaudit.diffs.tables import place, table_differences
 from tokaudit.diffs.values import short
@@ -84,7 +84,8 @@ def tokens(held: ListDigest) -> str:
     return f"{counted(held.count, 'token')}, {short(held.digest)}"
 
 
-def said(changes: Iterable[Difference]) -> str:
+def said(changes: Iterable[Difference | ProbeDiff]) -> str:
+    """The first few changes in words."""
     return joined([str(change) for change in changes])
 
 

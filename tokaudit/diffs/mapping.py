@@ -38,8 +38,7 @@ class Replaced:
 class MappingDiff:
     """How the right side differs from the left one.
 
-    ``added`` and ``removed`` are (id, text), by id.
-
+    ``added`` and ``removed`` are (id, text), by id; those of one id are ``replaced``, too.
     ``complete`` says that these are all changes; otherwise one side is a lock, which knows the texts of few
     tokens, and the mappings also differ somewhere within ``ranges`` (first id, past the last).
     """

@@ -19,6 +19,7 @@ from tokaudit.contract import (
     Missing,
     Pipeline,
     Probe,
+    Rebuilt,
     Role,
     Table,
     Treatment,
@@ -80,7 +81,7 @@ def snapshot(contract: Contract, source: Source) -> Lock:
         expected_rows=_known(lambda: _expected_rows(contract)),
         tables=_known(lambda: tuple(map(locked_table, counting_tables(contract)))),
         tied=_known(lambda: contract.embeddings.tie.tied),
-        contents=_known(lambda: _contents(contract, source)) if contract.options.deep else None,
+        contents=_known(lambda: _contents(contract, source)) if _reads_contents(contract) else None,
         probes=_known(lambda: tuple(_probes(contract))),
     )
 
@@ -95,7 +96,7 @@ def list_digests(vocabulary: Vocabulary) -> ListDigests:
 
 
 def counting_tables(contract: Contract) -> tuple[Table, ...]:
-    """The tables that a loader ends up with: under a tie, an equal stored copy is none of its own.
+    """The tables that a loader ends up with: an equal copy of one that it is made one with is none.
 
     Raises FactMissing where not all weights can be read.
     """
@@ -148,11 +149,12 @@ def _scores(pipeline: Pipeline) -> list[float]:
 
 
 def _rebuilt_by(vocabulary: Vocabulary) -> str:
-    vocabulary.pipeline  # noqa: B018  (without one, nothing is rebuilt)
+    """The class whose pipeline encodes otherwise than the one in tokenizer.json, or may do so."""
+    rebuilt = vocabulary.loaded.rebuilt
     known = vocabulary.class_or
     if isinstance(known, Missing) or known.treatment is Treatment.AS_IT_STANDS:
         return ""
-    return known.name
+    return "" if isinstance(rebuilt, Rebuilt) and rebuilt.saved == rebuilt.rebuilt else known.name
 
 
 def _templates(contract: Contract) -> Mapping[str, str]:
@@ -223,11 +225,12 @@ def _expected_rows(contract: Contract) -> int:
 
 
 def _is_equal_copy(contract: Contract, table: Table) -> bool:
+    """Whether a loader takes it for another table's storage, whose bytes it has."""
     embeddings = contract.embeddings
-    if table is not embeddings.output_or:
-        return False
     try:
-        return embeddings.tie.tied and contract.comparison(embeddings.tie_partner, table).equal
+        if table is embeddings.output_or:
+            return embeddings.tie.tied and contract.comparison(embeddings.tie_partner, table).equal
+        return table.copy and contract.comparison(embeddings.input, table).equal
     except FactMissing:
         return False
 
@@ -235,6 +238,12 @@ def _is_equal_copy(contract: Contract, table: Table) -> bool:
 def locked_table(table: Table) -> LockedTable:
     rows = table.rows_or if isinstance(table.rows_or, int) else None
     return LockedTable(table.kind.value, short_name(table), rows, table.hidden, table.tensor.dtype)
+
+
+def _reads_contents(contract: Contract) -> bool:
+    """Whether they were asked for and, beside a lock, it holds some to compare with."""
+    lock = contract.options.lock
+    return contract.options.deep and (lock is None or lock.contents is not None)
 
 
 def _contents(contract: Contract, source: Source) -> Mapping[str, str]:

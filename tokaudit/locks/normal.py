@@ -1,7 +1,7 @@
 """The parts of a pipeline in normal form: two files that the library reads alike have the same one.
 
 Sequences are unfolded, fields that the library does not read are left out, and so are optional ones that hold
-its default. The fields and defaults are those of `tokenizers` 0.23, as ``tests/test_lock.py`` measures them.
+its default. Fields and defaults are those of `tokenizers` 0.23: ``tests/test_lock_normal.py`` measures them.
 """
 
 from __future__ import annotations

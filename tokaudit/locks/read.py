@@ -123,9 +123,7 @@ class _Reader:
 
     def malformed(self, at: Place, expected: str, found: str) -> Unreadable:
         message = f"{_pointer(at) or 'top level'}: expected {expected}, found {found}"
-        return Unreadable(
-            "lock-malformed", self.name, message, hint="make the lock again with `tokaudit lock`"
-        )
+        return Unreadable("lock-malformed", self.name, message, hint=REMEDY)
 
     def members(self, value: Layers, at: Place, known: tuple[str, ...]) -> Layers:
         """The members that this version knows."""

@@ -60,9 +60,7 @@ def layers_of(lock: Lock) -> dict[str, object]:
         "tables": _each(lock.tables, _table),
         "tied": lock.tied,
         "contents": lock.contents,
-        "probes": _each(
-            lock.probes, lambda probe: {"ids": probe.ids and list(probe.ids), "text": probe.text}
-        ),
+        "probes": _each(lock.probes, _probe),
     }
     known = {name: value for name, value in found.items() if value is not None} | dict(lock.parts or {})
     return {name: known[name] for name in LAYERS if name in known}

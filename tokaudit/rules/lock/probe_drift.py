@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, present
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.text import counted, listed
+from tokaudit.text import counted
 
 
 class ProbeDrift(Rule):
@@ -43,7 +43,7 @@ class ProbeDrift(Rule):
         if found.different:
             first = found.different[0]
             count = f"{len(found.different)} of {counted(found.compared, 'probe')}"
-            words = listed([str(probe) for probe in found.different], most=3)
+            words = drift.said(found.different)
             document = contract.vocabulary.pipeline.document
             yield self.finding(
                 f"{count} encode to other ids: {words}",

@@ -61,3 +61,5 @@ class TableDrift(Rule):
         contract.embeddings  # noqa: B018  (raises where tables are not known)
         if lock.contents is not None and not contract.options.deep:
             raise FactMissing("the bytes of the tables are compared with --deep")
+        if lock.contents is None and contract.options.deep:
+            raise FactMissing("the lock holds no digests of the tables' bytes: it was made without --deep")
