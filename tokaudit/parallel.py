@@ -192,9 +192,12 @@ def _reaped(pid: int) -> int | None:
 def _death(status: int | None) -> str:
     if status == -signal.SIGKILL:
         return "its process was killed, perhaps by the system for lack of memory"
-    if status is not None and status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}"
-    return "its process does not end" if status is None else f"its process ended with status {status}"
+    if status is None:
+        return "its process does not end"
+    if status < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return f"its process was ended by {names.get(-status, f'signal {-status}')}"
+    return f"its process ended with status {status}"
 
 
 @contextmanager
