@@ -63,11 +63,23 @@ def new_directory(destination: Path) -> Iterator[Path]:
     except OSError as error:
         raise _failure(destination, error, complete=building is None and lock is not None) from error
     finally:
-        with _uninterrupted():
-            if building is not None:
+        _removed_for_sure(building, lock)
+
+
+def _removed_for_sure(building: Path | None, lock: int | None) -> None:
+    """Remove what was built, also where a second signal arrives meanwhile (Ctrl-C twice); then let it through."""
+    late: BaseException | None = None
+    while building is not None and building.exists():
+        try:
+            with _uninterrupted():
                 shutil.rmtree(building, ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
+                break
+        except BaseException as signalled:
+            late = signalled
+    if lock is not None:
+        os.close(lock)
+    if late is not None:
+        raise late
 
 
 @contextmanager

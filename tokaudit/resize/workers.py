@@ -43,7 +43,16 @@ class Workers:
     ) -> None:
         if error is not None:
             self._stopped.set()
-        self._pool.shutdown(wait=True, cancel_futures=error is not None)
+        late: BaseException | None = None
+        while True:
+            try:
+                self._pool.shutdown(wait=True, cancel_futures=self._stopped.is_set())
+                break
+            except BaseException as signalled:  # Ctrl-C while waiting: nobody may go on writing after this
+                self._stopped.set()
+                late = signalled
+        if late is not None:
+            raise late
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
         return self._pool.submit(self._run, work, *arguments)
