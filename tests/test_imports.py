@@ -13,6 +13,7 @@ import pytest
 from tokaudit.reporters import names
 
 PROJECT = Path(__file__).resolve().parents[1]
+TINYLM = PROJECT / "fixtures/tinylm"
 
 HEAVY = {"torch", "numpy", "pydantic", "transformers", "safetensors", "huggingface_hub"}
 PAINTING = {"rich.console", "rich.text", "rich.markdown", "markdown_it", "pygments"}
@@ -110,3 +111,15 @@ def test_the_names_of_the_library_are_there_when_they_are_asked_for() -> None:
 
 def test_the_probe_sees_a_heavy_library_that_is_loaded() -> None:
     assert HEAVY & loaded_by("import numpy") == {"numpy"}
+
+
+@pytest.mark.parametrize("arguments", [["check", "--deep"], ["resize"]])
+def test_torch_without_numpy_says_nothing(arguments: list[str], tmp_path: Path) -> None:
+    command = [*arguments, str(TINYLM)]
+    if "resize" in command:
+        command += [str(tmp_path / "grown"), "--add-token", "x"]
+    code = (
+        f"import sys; sys.modules['numpy'] = None; from tokaudit.cli import main; sys.exit(main({command}))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")

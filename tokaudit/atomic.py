@@ -67,7 +67,7 @@ def new_directory(destination: Path) -> Iterator[Path]:
 
 
 def _removed_for_sure(building: Path | None, lock: int | None) -> None:
-    """Remove what was built, also where a second signal arrives meanwhile (Ctrl-C twice); then let it through."""
+    """Remove what was built, also where a second signal (Ctrl-C twice) arrives meanwhile; it comes after."""
     late: BaseException | None = None
     while building is not None and building.exists():
         try:

@@ -11,6 +11,11 @@ Planning needs no torch; it is imported with `resize`.
 
 from __future__ import annotations
 
+import warnings
+
+# torch warns where NumPy is missing; nothing here needs it.
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tokaudit.resize.plan import Plan
