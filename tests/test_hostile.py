@@ -1,8 +1,8 @@
 """The catalogue of hostile and damaged directories: what must hold for any input holds for each of them.
 
 `hostile/make_bad.py` writes the directories, `hostile/run_cases.py` runs the command on each and checks: it
-ends, is not killed, leaves with 0, 1 or 2 and with one line on standard error for 2, shows no traceback, stays
-below 1500 MB, changes and runs nothing, and prints nothing that acts on a terminal or a CI log.
+ends, is not killed, leaves with 0, 1 or 2 and with one line on standard error for 2, shows no traceback,
+stays below 1500 MB, changes and runs nothing, and prints nothing that acts on a terminal or a CI log.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DECIDED = {
     **dict.fromkeys(
         (
             "weights-truncated", "weights-header", "weights-duplicate-key", "weights-offsets",
-            "weights-trailing", "weights-shape", "weights-dtype", "weights-metadata", "lfs-pointer", "not-safetensors",
-            "index-path", "index-extension", "path-escape", "not-a-regular-file",
+            "weights-trailing", "weights-shape", "weights-dtype", "weights-metadata", "lfs-pointer",
+            "not-safetensors", "index-path", "index-extension", "path-escape", "not-a-regular-file",
         ),
         1,
     ),
