@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import torch  # noqa: F401  (once, before the first fork)
 
-import tokaudit.resize.run  # noqa: F401
+import tokaudit.resize.run  # torch, before the first fork
 import tokaudit.resize.values  # noqa: F401
 from tokaudit.cli import main as command_line
 
