@@ -270,6 +270,25 @@ def test_rs14_a_signal_in_the_middle(signum: int, code: int, source: Path, tmp_p
     assert f"{left[0]}, beside it, is left of a run that was killed" in " ".join(done.stdout.split())
 
 
+SLOWER = SLOW.replace(
+    "        progress.advance(0)\n", "        if time.monotonic() > end: progress.advance(0)\n"
+)
+SLOWER = SLOWER.replace("    while True:", "    end = time.monotonic() + 1.5\n    while True:")
+
+
+def test_a_second_ctrl_c_while_the_threads_end_leaves_nothing_either(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SLOWER, "resize", str(source), str(tmp_path / "out"), "--rows", "336"]
+    with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "copying\n"
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        assert process.wait(60) == 130
+        assert "Traceback" not in process.stderr.read()
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 def test_rs15_of_two_runs_at_once_one_makes_the_result(source: Path, tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
