@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import base, build
+from models import FIXTURES, base, build
 from resizing import EMBED, HEAD, data, in_shards, tables, tensor, untied
 
 import tokaudit.resize.write as writing
@@ -657,6 +657,43 @@ def test_a_second_resize_keeps_the_manifest_of_the_first(source: Path, tmp_path:
     manifest = data(tmp_path / "two" / MANIFEST)
     assert manifest["previous"] == data(tmp_path / "one" / MANIFEST)
     assert [token["content"] for token in manifest["tokens"]] == ["<|other|>"]
+
+
+def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
+    sys.path.insert(0, str(PROJECT / "benchmarks"))
+    try:
+        from checkpoint import Shape, Tables
+        from checkpoint import build as build_checkpoint
+    finally:
+        sys.path.pop(0)
+    peaks = []
+    for rows in (1_024, 65_536):  # 4 MB and 268 MB
+        source = tmp_path / str(rows)
+        tokenizer = FIXTURES / "tinylm" / "tokenizer.json"
+        build_checkpoint(source, tokenizer, Shape(rows, 0, hidden=1024, heads=8), Tables.UNTIED)
+        out = tmp_path / f"out-{rows}"
+        command = [sys.executable, "-m", "tokaudit", "resize", str(source), str(out), "--add-token", "<|x|>"]
+        process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        peaks.append(usage.ru_maxrss)
+    small, large = peaks
+    assert large - small < 40 * 1024  # KiB
+
+
+def test_an_unreadable_folder_is_no_internal_error(source: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+
+        def scandir(path: Any = ".", original: Any = os.scandir) -> Any:
+            if str(path).endswith("closed/"):
+                raise PermissionError(13, "Permission denied")
+            return original(path)
+
+        (source / "closed").mkdir()
+        patch.setattr(os, "scandir", scandir)
+        with pytest.raises(Unreadable, match="the folder cannot be read: Permission denied"):
+            resize(source, tmp_path / "out", ASKED)
 
 
 def test_progress_adds_up(source: Path, tmp_path: Path) -> None:

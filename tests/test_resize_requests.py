@@ -385,6 +385,23 @@ def test_a_tokenizer_with_more_tokens_is_taken_as_it_stands(source: Path, tmp_pa
     assert data(tmp_path / "out" / "config.json")["vocab_size"] == 322
 
 
+def test_settings_and_templates_stay_where_the_other_tokenizer_has_none(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bare = {"tokenizer": with_tokens(untied(), "<|x|>")["tokenizer"]}
+    other = build(bare, tmp_path / "other")
+    (source / "special_tokens_map.json").write_text("{}")
+    result = resize(source, tmp_path / "out", Request(), to_tokenizer=other)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
+    assert [left.name for left in result.left_behind] == ["special_tokens_map.json"]
+    assert main(["resize", str(source), "--to-tokenizer", str(other), "--dry-run"]) == 0
+    assert "special_tokens_map.json  not carried" in capfd.readouterr().out
+    (other / "chat_template.jinja").write_text("{{ messages }}<|turn_end|>")
+    resize(source, tmp_path / "two", Request(force=True), to_tokenizer=other)
+    assert (tmp_path / "two" / "chat_template.jinja").read_text() == "{{ messages }}<|turn_end|>"
+
+
 def test_what_transformers_saved_after_add_tokens_is_taken(source: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 

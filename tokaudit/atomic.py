@@ -45,7 +45,7 @@ def new_directory(destination: Path) -> Iterator[Path]:
     building: Path | None = None
     lock = None
     try:
-        with _uninterrupted():
+        with uninterrupted():
             name = tempfile.mkdtemp(
                 prefix=f".{destination.name}{_MARK}", suffix=".tmp", dir=destination.parent
             )
@@ -56,7 +56,7 @@ def new_directory(destination: Path) -> Iterator[Path]:
         os.chmod(building, 0o777 & ~_umask())
         yield building
         _sync_tree(building)
-        with _uninterrupted():
+        with uninterrupted():
             _rename_new(building, destination)
             building = None
         _sync(destination.parent)
@@ -71,7 +71,7 @@ def _removed_for_sure(building: Path | None, lock: int | None) -> None:
     late: BaseException | None = None
     while building is not None and building.exists():
         try:
-            with _uninterrupted():
+            with uninterrupted():
                 shutil.rmtree(building, ignore_errors=True)
                 break
         except BaseException as signalled:
@@ -87,14 +87,14 @@ def new_file(destination: Path) -> Iterator[Path]:
     """Yield a path to write to; it replaces the destination when the block ends without an exception."""
     building: Path | None = None
     try:
-        with _uninterrupted():
+        with uninterrupted():
             handle, name = tempfile.mkstemp(prefix=f".{destination.name}{_MARK}", dir=destination.parent)
             building = Path(name)
             os.close(handle)
         os.chmod(building, 0o666 & ~_umask())
         yield building
         _sync(building)
-        with _uninterrupted():
+        with uninterrupted():
             os.replace(building, destination)
             building = None
         _sync(destination.parent)
@@ -102,7 +102,7 @@ def new_file(destination: Path) -> Iterator[Path]:
         raise _failure(destination, error, complete=False) from error
     finally:
         if building is not None:
-            with _uninterrupted(), suppress(OSError):
+            with uninterrupted(), suppress(OSError):
                 building.unlink()
 
 
@@ -149,7 +149,7 @@ def _failure(destination: Path, error: OSError, *, complete: bool) -> CannotWrit
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Hold signals back for a moment in which something would be left behind that nobody knows of.
 
     A blocked signal would go to another thread of the process, and Python would handle it in the main

@@ -108,6 +108,7 @@ def _growth(edit: TensorEdit) -> str:
 def _files(page: Page, plan: Plan) -> None:
     rows = [(str(edit.at), _change(edit)) for edit in plan.files]
     rows += [(name, "taken from the other tokenizer") for name in plan.taken_files]
+    rows += [(name, "not carried") for name in plan.dropped_files if name not in plan.taken_files]
     if rows:
         page.blank()
         page.put(("files", "bold"))
@@ -214,6 +215,7 @@ def as_json(plan: Plan) -> str:
             for edit in plan.files
         ],
         "taken_files": list(plan.taken_files),
+        "dropped_files": list(plan.dropped_files),
         "rewritten_shards": list(plan.rewritten_shards),
         "bytes_rewritten": plan.bytes_rewritten,
         "bytes_copied": plan.bytes_copied,

@@ -65,8 +65,11 @@ def listing(source: LocalDirectory) -> Mapping[str, Entry]:
 
 
 def _walk(source: LocalDirectory, prefix: str, depth: int) -> Iterator[Entry]:
-    with os.scandir(os.path.join(source.path, prefix)) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
+    try:
+        with os.scandir(os.path.join(source.path, prefix)) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise Unreadable("io-error", prefix, f"the folder cannot be read: {error.strerror}") from error
     for entry in listed:
         name = prefix + entry.name
         if entry.name in _NEVER:

@@ -96,13 +96,21 @@ def fill(file: OpenFile, start: int, window: memoryview) -> None:
     """
     while window:
         try:
-            got = os.preadv(file.fileno(), [window], start)
+            got = _read(file.fileno(), window, start)
         except OSError as error:
             raise Unreadable("io-error", file.name, f"reading failed: {error.strerror}") from error
         if got == 0:
             file.read(start, len(window))  # says what is wrong
         start += got
         window = window[got:]
+
+
+def _read(fd: int, window: memoryview, start: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [window], start)
+    data = os.pread(fd, len(window), start)
+    window[: len(data)] = data
+    return len(data)
 
 
 def write_at(out: int, start: int, data: bytes | memoryview) -> None:

@@ -25,16 +25,22 @@ from tokaudit.text import shown
 from tokaudit.tokenizing import effective_ids
 
 _TOKENIZER_FILES = re.compile(
-    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.json"
-    r"|merges\.txt|vocab\.txt|[^/]*\.model|[^/]*\.tiktoken|chat_template\.jinja|additional_chat_templates/.+"
+    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
+    r"|merges\.txt|vocab\.txt|[^/]*\.model|[^/]*\.tiktoken"
 )
+_TEMPLATES = re.compile(r"chat_template\.(json|jinja)|additional_chat_templates/.+")
 
 Steps = tuple[str | int, ...]
 
 
 def tokenizer_files(names: Iterable[str]) -> tuple[str, ...]:
     """The files of a directory that make up its tokenizer."""
-    return tuple(sorted(name for name in names if _TOKENIZER_FILES.fullmatch(name)))
+    return tuple(sorted(name for name in names if _TOKENIZER_FILES.fullmatch(name) or is_template(name)))
+
+
+def is_template(name: str) -> bool:
+    """Whether a file is a chat template of its own."""
+    return bool(_TEMPLATES.fullmatch(name))
 
 
 def _replace(at: Location, before: object, after: object) -> FileEdit:

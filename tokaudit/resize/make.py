@@ -63,6 +63,7 @@ def make_plan(facts: Facts) -> Plan:
     after = _rows_after(facts, max(table.rows for table in facts.tables))
     _refuse_ids_without_row(facts, after)
     tensors = tuple(_tensor_edits(facts, after))
+    taken, dropped = _exchanged_files(facts)
     return Plan(
         source=contract.name,
         rows_before=before,
@@ -71,7 +72,8 @@ def make_plan(facts: Facts) -> Plan:
         rows=facts.rows,
         tensors=tensors,
         files=tuple(_file_edits(facts, tensors, after)),
-        taken_files=() if facts.target is None else edits.tokenizer_files(facts.target.files),
+        taken_files=taken,
+        dropped_files=dropped,
         tied=_tied(contract),
         notes=tuple(_notes(facts, tensors)),
         shards=contract.checkpoint.shards,
@@ -124,9 +126,10 @@ def _refuse_ids_without_row(facts: Facts, after: int) -> None:
     for stated in facts.contract.id_fields:
         beyond = [id for id in stated.ids if id >= after or id < 0]
         if stated.at in errors and beyond and stated.role not in facts.roles and not facts.request.force:
+            room = f", or make room with --rows {max(beyond) + 1}" if max(beyond) >= after else ""
             raise Refused(
                 f"{stated.at} names id {beyond[0]}, and the tables will have {after} rows",
-                hint=f"correct {stated.name}, or make room with --rows {max(beyond) + 1}",
+                hint=f"correct {stated.name}{room}",
             )
 
 
@@ -174,6 +177,21 @@ def _file_edits(facts: Facts, tensors: Sequence[TensorEdit], after: int) -> Iter
     yield from edits.size_edits(contract, tensors, after)
     yield from edits.role_id_edits(contract, facts.roles, ids)
     yield from edits.index_edits(contract, facts.index, tensors)
+
+
+def _exchanged_files(facts: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files of the other tokenizer, and those of the model's own that give way to them.
+
+    Settings and chat templates, which list no tokens, stay where the other one has none.
+    """
+    if facts.target is None:
+        return (), ()
+    taken = edits.tokenizer_files(facts.target.files)
+    kept = {"tokenizer_config.json"} - {*taken}
+    if not facts.target.templates:
+        kept |= {name for name in facts.contract.files if edits.is_template(name)} - {*taken}
+    own = edits.tokenizer_files(facts.contract.files)
+    return taken, tuple(name for name in own if name not in kept)
 
 
 def _known_ids(contract: Contract) -> Mapping[str, int]:

@@ -113,7 +113,8 @@ class Plan:
     """Everything a resize will do. ``rows_before`` and ``rows_after`` count rows of the input table.
 
     ``rows`` are the tokens whose rows are written, by id. ``added`` are those of them that are new to the
-    tokenizer. ``taken_files`` come from the other tokenizer's directory, in place of the source's own.
+    tokenizer. ``taken_files`` come from the other tokenizer's directory; ``dropped_files`` are those of the
+    source's own tokenizer, which give way to them.
     """
 
     source: str
@@ -124,6 +125,7 @@ class Plan:
     tensors: tuple[TensorEdit, ...]
     files: tuple[FileEdit, ...]
     taken_files: tuple[str, ...]
+    dropped_files: tuple[str, ...]
     tied: bool
     notes: tuple[str, ...]
     shards: tuple[Shard, ...] = ()

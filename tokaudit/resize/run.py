@@ -23,7 +23,7 @@ from tokaudit.resize.manifest import (
     read_manifest,
 )
 from tokaudit.resize.plan import Plan
-from tokaudit.resize.prepare import prepare
+from tokaudit.resize.prepare import Prepared, prepare
 from tokaudit.resize.proof import audit_result
 from tokaudit.resize.request import Refused, Request
 from tokaudit.resize.workers import Workers, wait
@@ -70,7 +70,7 @@ def resize(
         raise Refused(f"there is no {OPTIMIZER} to carry over", hint="leave --optimizer out")
     prepared = prepare(source, request, to_tokenizer)
     _refuse_full_disk(target.parent, prepared.plan)
-    carried, left = _sorted_out(files, prepared.contract, request)
+    carried, left = _sorted_out(files, prepared, request)
     names = [entry.name for entry in carried]
     with new_directory(target) as building, Workers(progress or Quiet()) as workers:
         writer = Writer(prepared, request, files, other, building, workers)
@@ -92,15 +92,21 @@ def resize(
 
 
 def _sorted_out(
-    files: Files, contract: Contract, request: Request
+    files: Files, prepared: Prepared, request: Request
 ) -> tuple[tuple[Entry, ...], tuple[LeftBehind, ...]]:
     """What is copied, and what is left behind."""
-    found = tuple(sort_out(files, contract))
-    left = (entry for entry in found if isinstance(entry, LeftBehind))
-    return (
-        tuple(entry for entry in found if isinstance(entry, Entry)),
-        tuple(entry for entry in left if not (request.optimizer and entry.name == OPTIMIZER)),
-    )
+    carried: list[Entry] = []
+    left: list[LeftBehind] = []
+    plan = prepared.plan
+    for entry in sort_out(files, prepared.contract):
+        if entry.name in plan.dropped_files:
+            if entry.name not in plan.taken_files:
+                left.append(LeftBehind(entry.name, "it belongs to the tokenizer that was replaced"))
+        elif isinstance(entry, Entry):
+            carried.append(entry)
+        elif not (request.optimizer and entry.name == OPTIMIZER):
+            left.append(entry)
+    return tuple(carried), tuple(left)
 
 
 def _written_rows(writer: Writer, contract: Contract) -> tuple[WrittenRow, ...]:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from types import TracebackType
 from typing import TypeVar
 
+from tokaudit.atomic import uninterrupted
 from tokaudit.resize.copying import Progress
 
 T = TypeVar("T")
@@ -46,9 +47,12 @@ class Workers:
         late: BaseException | None = None
         while True:
             try:
-                self._pool.shutdown(wait=True, cancel_futures=self._stopped.is_set())
+                # Nobody may go on writing after this. Joining a thread is no use once it was interrupted:
+                # Python then takes the thread for ended.
+                with uninterrupted():
+                    self._pool.shutdown(wait=True, cancel_futures=self._stopped.is_set())
                 break
-            except BaseException as signalled:  # Ctrl-C while waiting: nobody may go on writing after this
+            except BaseException as signalled:  # Ctrl-C, again
                 self._stopped.set()
                 late = signalled
         if late is not None:

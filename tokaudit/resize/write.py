@@ -19,7 +19,6 @@ from tokaudit.formats.safetensors import read_header
 from tokaudit.resize.carry import Entry, Files
 from tokaudit.resize.compare import compare_files, compare_shards
 from tokaudit.resize.copying import copy_file, create, hard_link, write_at
-from tokaudit.resize.edits import tokenizer_files
 from tokaudit.resize.json_files import apply_edits
 from tokaudit.resize.plan import FileEdit, Plan
 from tokaudit.resize.prepare import Prepared
@@ -54,10 +53,7 @@ class Writer:
         edits: dict[str, list[FileEdit]] = {}
         for edit in self.plan.files:
             edits.setdefault(edit.at.file, []).append(edit)
-        replaced = tokenizer_files(self.prepared.contract.files) if self.plan.taken_files else ()
-        entries = sorted(
-            (entry for entry in carried if entry.name not in replaced), key=lambda entry: -entry.size
-        )
+        entries = sorted(carried, key=lambda entry: -entry.size)
         grown = sum(edit.bytes_added for edit in self.plan.tensors)
         self.workers.start(grown + 2 * sum(entry.size for entry in entries))
         shards: list[tuple[Entry, Future[Layout]]] = []
