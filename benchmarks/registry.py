@@ -28,7 +28,7 @@ from types import ModuleType
 
 PROJECT = Path(__file__).resolve().parents[1]
 BASES = ("llama", "bert", "t5")
-LOOPED = 20  # models of the loop; the others would take as long each
+LOOPED = 10  # models of the loop; the others would take as long each
 
 
 def builder() -> ModuleType:
