@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from models import FIXTURES, base, build
+from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from weights import tables_of
 
@@ -126,3 +127,53 @@ def test_a_role_is_set_in_every_file_that_states_it(tmp_path: Path) -> None:
     for name in ("config.json", "generation_config.json"):
         assert json.loads((out / name).read_text("utf-8"))["pad_token_id"] == token.id
     assert json.loads((out / "tokenizer_config.json").read_text("utf-8"))["pad_token"] == "<|padding|>"
+
+
+PUBLISHED = (
+    "clip-vit", "falcon", "focus-de-xlmr-unigram-30k", "gpt-neox-20b-pii", "granite-3.1-1b", "nepali-wordpiece",
+    "phi-2", "roberta-base", "stories260K-hf", "t5-small", "whisper-tiny",
+)  # fmt: skip
+OLD_TEXTS = (
+    "Hello world, this is a test!",
+    "  x = 1\n\tfoo(bar)",
+    "\u65e5\u672c\u8a9e \u00e9moji \U0001f389",
+)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_tokenizers_give_old_text_the_old_ids_and_new_tokens_theirs(
+    name: str, real: Path, tmp_path: Path
+) -> None:
+    """Each with the tables of a small Llama, for the weights are not published with all of them."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for path in (real / name).iterdir():
+        if path.suffix in (".json", ".txt", ".jinja", ".model") and "config" not in path.name.split(".")[0]:
+            (source / path.name).write_bytes(path.read_bytes())
+    settings = real / name / "tokenizer_config.json"
+    if settings.exists():
+        (source / settings.name).write_bytes(settings.read_bytes())
+    tokenizer = AutoTokenizer.from_pretrained(source) if settings.exists() else None
+    vocabulary = Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab()
+    rows = max(vocabulary.values()) + 1
+    sizes = {
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 1,
+        "intermediate_size": 2,
+    }
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2, "vocab_size": rows,
+              "tie_word_embeddings": True, **sizes}  # fmt: skip
+    table = {"model.embed_tokens.weight": {"dtype": "BF16", "shape": [rows, 2]}}
+    build({"json": {"config.json": config}, "safetensors": {"model.safetensors": table}}, source)
+    result = resize(source, tmp_path / "out", Request(tokens=NEW, force=True))
+    added = {row.content: row.id for row in result.plan.rows}
+    grown = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert grown.get_vocab() == {**vocabulary, **added}
+    assert list(added.values()) == [rows, rows + 1]
+    if tokenizer is not None:
+        new = AutoTokenizer.from_pretrained(tmp_path / "out")
+        assert [new.convert_tokens_to_ids(content) for content in added] == [rows, rows + 1]
+        for text in OLD_TEXTS:
+            assert new(text)["input_ids"] == tokenizer(text)["input_ids"]

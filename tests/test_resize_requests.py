@@ -138,7 +138,11 @@ def test_a_token_that_is_there_already_is_not_added_again(source: Path, tmp_path
 
 @pytest.mark.parametrize(
     ("tokens", "says"),
-    [(("",), "empty text"), (("a", "b", "a"), '"a" is asked for twice')],
+    [
+        (("",), "empty text"),
+        (("a", "b", "a"), '"a" is asked for twice'),
+        (("x\ud800",), "half a character"),
+    ],
 )
 def test_a_request_that_cannot_be_met_is_refused(tokens: tuple[str, ...], says: str, source: Path) -> None:
     with pytest.raises(Refused, match=says):

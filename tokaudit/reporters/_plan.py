@@ -174,6 +174,7 @@ def _notes(page: Page, plan: Plan) -> None:
 
 def as_json(plan: Plan) -> str:
     """The plan as JSON, in structures of its own: plan.schema.json."""
+    added = {token.id for token in plan.added}
     document = {
         "plan_version": PLAN_VERSION,
         "source": plan.source,
@@ -185,7 +186,7 @@ def as_json(plan: Plan) -> str:
             {
                 "id": row.id,
                 "content": row.content,
-                "new_to_the_tokenizer": any(token.id == row.id for token in plan.added),
+                "new_to_the_tokenizer": row.id in added,
                 "input": _recipe_json(row.input),
                 "output": _recipe_json(row.output),
             }

@@ -115,7 +115,7 @@ class OldTokenizer:
 
 def _methods(request: Request, content: str) -> tuple[str, str]:
     """The initialisers of a token's input and output rows, as they are asked for."""
-    own = next((token.init for token in request.tokens if token.content == content), "")
+    own = request.methods.get(content, "")
     return own or request.init, own or request.output_init or request.init
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tokaudit.contract import Role
 from tokaudit.errors import TokauditError
@@ -52,3 +53,8 @@ class Request:
     force: bool = False
     link: bool = False
     optimizer: bool = False
+
+    @cached_property
+    def methods(self) -> Mapping[str, str]:
+        """The initialisers that tokens ask for themselves, by content."""
+        return {token.content: token.init for token in self.tokens if token.init}

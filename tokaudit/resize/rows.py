@@ -36,7 +36,7 @@ class StoredRows:
         """What sums are made in: float32, or the stored dtype where that is wider."""
         return torch.float64 if self.dtype is torch.float64 else torch.float32
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         return self.table.tensor.nbytes // self.table.rows
 

@@ -48,7 +48,7 @@ def layout(file: OpenFile, edits: Mapping[str, TensorEdit]) -> Layout:
             end += edit.bytes_added
         end += tensor.nbytes
         entries[tensor.name]["data_offsets"] = [offsets[tensor.name], end]
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     header = struct.pack("<Q", len(text)) + text
     moves = tuple(

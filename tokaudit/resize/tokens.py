@@ -57,6 +57,9 @@ def _asked(request: Request) -> Sequence[NewToken]:
         found.setdefault(text, NewToken(text, special=True))
     if "" in found:
         raise Refused("a new token has an empty text", hint="the tokenizers library skips such a token")
+    for content in found:
+        if any("\ud800" <= char <= "\udfff" for char in content):
+            raise Refused(f"the token {shown(content)} is no text: it holds half a character")
     return tuple(found.values())
 
 
