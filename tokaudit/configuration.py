@@ -11,9 +11,8 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokaudit.choices import LEVELS, READERS, Choices, choices, named, text, unknown, words
 from tokaudit.errors import Unreadable, UsageError
@@ -36,8 +35,7 @@ _KEYS_OF_AN_ENTRY = ("rule", "reason", "model", "subject", "expires")
 Table = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
+class SettingsFile(NamedTuple):
     """What a file says: its name as it is shown, and its directory, to which paths in it are relative.
 
     ``severity`` has the level of rules by their codes, ``off`` the codes of those that are not to run,
@@ -189,7 +187,7 @@ def _placed(stated: Choices, folder: Path) -> Choices:
         pairs = [value.partition("=") for value in output]
         output = tuple(f"{format}={os.path.join(folder, name)}" for format, _, name in pairs)
     baseline = None if stated.baseline is None else os.path.join(folder, stated.baseline)
-    return replace(stated, output=output, baseline=baseline)
+    return stated._replace(output=output, baseline=baseline)
 
 
 def _severities(value: object) -> Mapping[str, Severity | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokaudit.errors import UsageError
 from tokaudit.text import counted
@@ -31,8 +31,7 @@ _PIPELINE = "model_index.json"  # of diffusers; what lies below it are its parts
 _OTHER_CACHES = ("datasets--", "spaces--")
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(NamedTuple):
     """``paths`` are the directories to audit. ``roots`` are those that were named, with all below them.
 
     ``notes`` say what was found below a root.

@@ -148,8 +148,10 @@ def check(
         # Before the rest is imported: the tokenizer loads meanwhile.
         opening = _opened(found.paths[0], tokenizer, stack) if len(found.paths) == 1 else None
 
-        from tokaudit.cli.checking import Call, checked
+        from tokaudit.cli.checking import checked
 
+        if quiet and verbose:
+            raise _wrong("--quiet and --verbose exclude each other")
         if strict and fail_on is not None:
             raise _wrong("--strict and --fail-on exclude each other")
         if baseline is not None and write_baseline is not None:
@@ -170,8 +172,18 @@ def check(
             "jobs": jobs,
             "timeout": timeout,
         }
-        call = Call(options, tokenizer, lock, write_baseline, config, isolated, quiet, verbose)
-        return checked(call, found, opening)
+        return checked(
+            found,
+            opening,
+            options,
+            tokenizer=tokenizer,
+            lock=lock,
+            write_baseline=write_baseline,
+            config=config,
+            isolated=isolated,
+            quiet=quiet,
+            verbose=verbose,
+        )
 
 
 def _wrong(message: str, hint: str = "") -> UsageError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokaudit.audit import select_rules
@@ -14,7 +14,7 @@ from tokaudit.cli.outcome import Outcome
 from tokaudit.cli.setting_aside import SettingAside
 from tokaudit.cli.settings import settings
 from tokaudit.contract import Options
-from tokaudit.errors import Unreadable, UsageError
+from tokaudit.errors import Unreadable
 from tokaudit.findings import Severity
 from tokaudit.report import Report, Verdict
 from tokaudit.reporters import reporter
@@ -26,48 +26,43 @@ if TYPE_CHECKING:
     from tokaudit.registry import Targets
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What only the command line says. ``options`` are those that the environment and files may state, too,
-    by their keys, with None for what was not given.
+def checked(
+    targets: Targets,
+    opening: Opening | Unreadable | None,
+    options: Mapping[str, object],
+    *,
+    tokenizer: str | None,
+    lock: str | None,
+    write_baseline: str | None,
+    config: str | None,
+    isolated: bool,
+    quiet: bool,
+    verbose: bool,
+) -> Outcome:
+    """Audit the targets. ``opening`` is that of the only one.
+
+    ``options`` are those that the environment and files may state, too, by their keys, with None for what was
+    not given. Raises UsageError, and Unreadable for a lock or a baseline, before anything is audited.
     """
-
-    options: Mapping[str, object]
-    tokenizer: str | None
-    lock: str | None
-    write_baseline: str | None
-    config: str | None
-    isolated: bool
-    quiet: bool
-    verbose: bool
-
-
-def checked(call: Call, targets: Targets, opening: Opening | Unreadable | None) -> Outcome:
-    """Audit the targets; ``opening`` is that of the only one.
-
-    Raises UsageError, and Unreadable for a lock or a baseline, before anything is audited.
-    """
-    if call.quiet and call.verbose:
-        raise UsageError("--quiet and --verbose exclude each other")
-    beside = [call.tokenizer] if call.tokenizer is not None else []
+    beside = [tokenizer] if tokenizer is not None else []
     choices, file, notes = settings(
-        call.options, config=call.config, isolated=call.isolated, audited=[*targets.roots, *beside]
+        options, config=config, isolated=isolated, audited=[*targets.roots, *beside]
     )
     view = replace(
         streams.view(choices.color or "auto"),
         fail_on=choices.fail_on or Severity.ERROR,
-        quiet=call.quiet,
-        verbose=call.verbose,
-        places=Checkout(call.tokenizer),
+        quiet=quiet,
+        verbose=verbose,
+        places=Checkout(tokenizer),
     )
     format = choices.format or "terminal"
     audited = [*targets.paths, *beside]
     files = outputs.file_outputs(choices.output or (), audited)
-    aside = SettingAside(file, choices.baseline, call.write_baseline, audited)
+    aside = SettingAside(file, choices.baseline, write_baseline, audited)
     off = file.off if file is not None else ()
     audit = Audit(
-        call.tokenizer,
-        _options(choices, call.lock),
+        tokenizer,
+        _options(choices, lock),
         select_rules(choices.select or (), (*(choices.ignore or ()), *off)),
     )
     if opening is not None:
@@ -76,7 +71,7 @@ def checked(call: Call, targets: Targets, opening: Opening | Unreadable | None) 
         reports = audit.many(targets.paths, jobs=choices.jobs, seconds=choices.timeout)
     reports, failures = aside.settled(reports)
     failures += outputs.deliver(files, format, reports, view)
-    notes += () if call.quiet else targets.notes
+    notes += () if quiet else targets.notes
     complaint = streams.error_lines([*failures, *_unreadable(reports)])
     return Outcome(
         reporter(format).render(reports, view),

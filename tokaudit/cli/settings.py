@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tokaudit import configuration
@@ -31,7 +30,7 @@ def settings(
         return given, None, notes
     stated = file.choices
     if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR"):
-        stated = replace(stated, color=None)  # the environment speaks about colours, too
+        stated = stated._replace(color=None)  # the environment speaks about colours, too
     return given.over(stated), file, notes
 
 
