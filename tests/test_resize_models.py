@@ -129,10 +129,10 @@ def test_a_role_is_set_in_every_file_that_states_it(tmp_path: Path) -> None:
     assert json.loads((out / "tokenizer_config.json").read_text("utf-8"))["pad_token"] == "<|padding|>"
 
 
-PUBLISHED = (
-    "clip-vit", "falcon", "focus-de-xlmr-unigram-30k", "gpt-neox-20b-pii", "granite-3.1-1b", "nepali-wordpiece",
-    "phi-2", "roberta-base", "stories260K-hf", "t5-small", "whisper-tiny",
-)  # fmt: skip
+PUBLISHED = """
+    clip-vit falcon focus-de-xlmr-unigram-30k gpt-neox-20b-pii granite-3.1-1b nepali-wordpiece phi-2 roberta-base
+    stories260K-hf t5-small whisper-tiny
+""".split()
 OLD_TEXTS = (
     "Hello world, this is a test!",
     "  x = 1\n\tfoo(bar)",
@@ -157,14 +157,16 @@ def test_published_tokenizers_give_old_text_the_old_ids_and_new_tokens_theirs(
     tokenizer = AutoTokenizer.from_pretrained(source) if settings.exists() else None
     vocabulary = Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab()
     rows = max(vocabulary.values()) + 1
-    sizes = {
-        "num_attention_heads": 1,
-        "num_key_value_heads": 1,
-        "num_hidden_layers": 1,
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": rows,
+        "tie_word_embeddings": True,
+        "hidden_size": 2,
         "intermediate_size": 2,
+        "num_attention_heads": 1,
+        "num_hidden_layers": 1,
     }
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2, "vocab_size": rows,
-              "tie_word_embeddings": True, **sizes}  # fmt: skip
     table = {"model.embed_tokens.weight": {"dtype": "BF16", "shape": [rows, 2]}}
     build({"json": {"config.json": config}, "safetensors": {"model.safetensors": table}}, source)
     result = resize(source, tmp_path / "out", Request(tokens=NEW, force=True))
