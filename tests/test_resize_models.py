@@ -129,10 +129,19 @@ def test_a_role_is_set_in_every_file_that_states_it(tmp_path: Path) -> None:
     assert json.loads((out / "tokenizer_config.json").read_text("utf-8"))["pad_token"] == "<|padding|>"
 
 
-PUBLISHED = """
-    clip-vit falcon focus-de-xlmr-unigram-30k gpt-neox-20b-pii granite-3.1-1b nepali-wordpiece phi-2 roberta-base
-    stories260K-hf t5-small whisper-tiny
-""".split()
+PUBLISHED = [
+    "clip-vit",
+    "falcon",
+    "focus-de-xlmr-unigram-30k",
+    "gpt-neox-20b-pii",
+    "granite-3.1-1b",
+    "nepali-wordpiece",
+    "phi-2",
+    "roberta-base",
+    "stories260K-hf",
+    "t5-small",
+    "whisper-tiny",
+]
 OLD_TEXTS = (
     "Hello world, this is a test!",
     "  x = 1\n\tfoo(bar)",

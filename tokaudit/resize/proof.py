@@ -13,7 +13,7 @@ from tokaudit.report import Report
 from tokaudit.resize.make import is_forced
 from tokaudit.resize.prepare import Prepared
 from tokaudit.resize.request import Refused, Request
-from tokaudit.text import named, shown
+from tokaudit.text import shown
 
 
 def audit_result(building: Path, prepared: Prepared, request: Request) -> tuple[Contract, Report]:
@@ -44,9 +44,8 @@ def _compare_ids(old: Vocabulary | Missing, new: Vocabulary | Missing, prepared:
     wanted = {token.content: token.id for token in prepared.plan.added}
     if isinstance(old, Vocabulary):
         wanted.update(old.by_content)
-    loaded = not isinstance(new.loaded_or, Missing)
-    for content, id in wanted.items():
-        found = new.effective_id(content) if loaded else new.by_content.get(content)
-        if found != id:
-            given = f"{shown(content)} id {found}" if found is not None else f"{named(id, content)} no id"
-            raise Refused(f"the tokenizers library would give {given}, not {id}")
+    given = new.effective_ids
+    if not wanted.items() <= given.items():
+        content, id = next((content, id) for content, id in wanted.items() if given.get(content) != id)
+        other = f"id {given[content]}" if content in given else "no id"
+        raise Refused(f"the tokenizers library would give {shown(content)} {other}, not {id}")
