@@ -44,7 +44,7 @@ def _compare_ids(old: Vocabulary | Missing, new: Vocabulary | Missing, prepared:
     wanted = {token.content: token.id for token in prepared.plan.added}
     if isinstance(old, Vocabulary):
         wanted.update(old.by_content)
-    given = new.effective_ids
+    given = new.effective
     if not wanted.items() <= given.items():
         content, id = next((content, id) for content, id in wanted.items() if given.get(content) != id)
         other = f"id {given[content]}" if content in given else "no id"
