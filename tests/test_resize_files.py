@@ -514,6 +514,15 @@ def test_rs23_what_goes_along_and_what_does_not(tmp_path: Path) -> None:
     assert not any(b"secret" in path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
 
 
+def test_a_set_of_weights_that_loaders_pass_over_is_left_behind(tmp_path: Path) -> None:
+    source = build(in_shards(untied(), 3), tmp_path / "in")
+    build({"safetensors": untied()["safetensors"]}, source)
+    result = resize(source, tmp_path / "out", Request(tokens=ASKED.tokens, force=True))
+    names = {f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)}
+    assert {left.name for left in result.left_behind} == names | {"model.safetensors.index.json"}
+    assert len(tables(tmp_path / "out")[EMBED]) == 321
+
+
 def cached(tmp_path: Path) -> Path:
     """A snapshot in the cache of huggingface_hub: links to blobs named by their digests."""
     model = build(untied(), tmp_path / "model")

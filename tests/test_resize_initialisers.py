@@ -138,7 +138,7 @@ def test_normal_rows_differ_in_bfloat16_and_follow_the_seed(tmp_path: Path) -> N
 def test_zeros(tmp_path: Path) -> None:
     result, _, new = grow(biased(), tmp_path, asked("zeros"))
     assert all(not new[name][320].any() for name in (EMBED, HEAD, BIAS))
-    assert any("logit 0" in note for note in result.plan.notes)
+    assert any("logit 0" in note for note in result.plan.warnings)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

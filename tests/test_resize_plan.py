@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -134,8 +136,8 @@ new rows
   321 "toast"      zeros
   62 padding rows  the mean of the rows in use
 
-note  a zero output row has logit 0: it wins wherever all other logits are
-      negative
+warning  a zero output row has logit 0: it wins wherever all other logits are
+         negative
 """
 
 
@@ -230,9 +232,9 @@ def test_t5_sentinels_and_whisper_timestamps_are_told(tmp_path: Path) -> None:
     timestamps = {"300": "<|notimestamps|>", "301": "<|0.00|>", "302": "<|0.02|>"}
     whisper = build(changed(untied(), {"tokenizer": {"names": timestamps}}), tmp_path / "whisper")
     asked = Request(tokens=(NewToken("<x>"),))
-    assert any("T5 sentinels" in note for note in plan_resize(t5, asked).notes)
-    assert any("Whisper timestamps" in note for note in plan_resize(whisper, asked).notes)
-    assert not any("T5" in note or "Whisper" in note for note in plan_resize(t5, Request(rows=400)).notes)
+    assert any("T5 sentinels" in text for text in plan_resize(t5, asked).warnings)
+    assert any("Whisper timestamps" in text for text in plan_resize(whisper, asked).warnings)
+    assert plan_resize(t5, Request(rows=400)).warnings == ()
 
 
 @pytest.mark.real
@@ -257,10 +259,44 @@ def test_published_tokenizers_that_count_from_the_end_are_recognised(
         if (real / name / file).exists():
             (source / file).write_bytes((real / name / file).read_bytes())
     plan = plan_resize(source, Request(tokens=(NewToken("<x>"),), force=True))
-    assert any(says in note for note in plan.notes)
+    assert any(says in text for text in plan.warnings)
 
 
 def test_tinylm_can_be_planned_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     relative = os.path.relpath(FIXTURES / "tinylm", tmp_path)
     assert plan_resize(relative, Request(rows=576)).rows_after == 576
+
+
+def test_a_person_at_a_terminal_sees_a_bar_and_a_pipe_does_not(source: Path, tmp_path: Path) -> None:
+    (source / "large.txt").write_bytes(bytes(8 << 20))
+    command = [
+        sys.executable,
+        "-m",
+        "tokaudit",
+        "resize",
+        str(source),
+        str(tmp_path / "out"),
+        "--rows",
+        "336",
+    ]
+    terminal, end = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=end, env=environment, text=True
+    ) as process:
+        os.close(end)
+        shown = b""
+        with suppress(OSError):  # how a terminal ends
+            while part := os.read(terminal, 65536):
+                shown += part
+        os.close(terminal)
+        page = process.stdout.read() if process.stdout else ""
+        assert process.wait(60) == 0
+    assert f"writing {tmp_path / 'out'}".encode() in shown.replace(b"\r\n", b"")
+    assert b"MB" in shown
+    assert "writing" not in page
+    quiet = subprocess.run(
+        [*command[:5], str(tmp_path / "two"), *command[6:]], cwd=PROJECT, capture_output=True, timeout=60
+    )
+    assert quiet.stderr == b""

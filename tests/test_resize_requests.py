@@ -309,7 +309,7 @@ def test_a_role_in_a_section_is_set_there(tmp_path: Path) -> None:
 def test_a_post_processor_that_goes_on_with_the_old_token_is_told(tmp_path: Path) -> None:
     source = build(base("t5"), tmp_path / "source")
     plan = plan_resize(source, Request(roles={Role.EOS: "<end>"}))
-    assert any('the post-processor still puts 1 "</s>"' in note for note in plan.notes)
+    assert any('the post-processor still puts 1 "</s>"' in text for text in plan.warnings)
 
 
 def test_another_unknown_token_than_the_models_own_is_refused(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_an_id_that_a_field_names_already_is_told(tmp_path: Path) -> None:
     plan = plan_resize(
         build(description, tmp_path / "source"), Request(tokens=(NewToken("x1"), NewToken("x2")))
     )
-    assert any("image_token_id names id 321 already" in note for note in plan.notes)
+    assert any("image_token_id names id 321 already" in text for text in plan.warnings)
 
 
 # --- another tokenizer ---------------------------------------------------------------------------------

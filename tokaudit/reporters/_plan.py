@@ -64,7 +64,7 @@ def result_text(result: Result, view: View) -> str:
     _notes(page, plan)
     for path in result.abandoned:
         text = f"{path.name}, beside it, is left of a run that was killed: delete it"
-        page.put(("note  ", "yellow"), text=text)
+        page.put(("warning  ", "yellow"), text=text)
     page.blank()
     proven = "every old row, and every byte that had no reason to change, is the source's"
     page.put(("✓ proven", "bold green"), (": ", ""), text=proven, hang=2)
@@ -168,8 +168,10 @@ def _more(page: Page, total: int, where: str, shown: int = MOST_TOKENS) -> None:
 
 
 def _notes(page: Page, plan: Plan) -> None:
-    for note in plan.notes:
-        page.put(("note  ", "yellow"), text=note)
+    for text in plan.warnings:
+        page.put(("warning  ", "yellow"), text=text)
+    for text in plan.notes:
+        page.put(("note  ", "blue"), text=text)
 
 
 def as_json(plan: Plan) -> str:
@@ -220,6 +222,7 @@ def as_json(plan: Plan) -> str:
         "rewritten_shards": list(plan.rewritten_shards),
         "bytes_rewritten": plan.bytes_rewritten,
         "bytes_copied": plan.bytes_copied,
+        "warnings": list(plan.warnings),
         "notes": list(plan.notes),
     }
     return json.dumps(document, indent=2) + "\n"

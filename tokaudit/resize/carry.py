@@ -28,6 +28,7 @@ _HARMLESS_STATE = re.compile(r"(training_args\.bin|rng_state.*\.pth|scheduler\.p
 _MODULE = re.compile(r"\d+_(?!Transformer)\w+/[^/]+")  # sentence-transformers: a layer behind the model
 _NEVER = frozenset({".git", ".cache", "__pycache__"})
 _HOLDS_ROWS = "it holds, or may hold, tables with the old rows"
+_PASSED_OVER = "loaders pass it over for other weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ def sort_out(files: Files, contract: Contract) -> Iterator[Entry | LeftBehind]:
     """What to copy, and what to leave. An earlier resize's manifest is neither: a new one takes its place."""
     checkpoint = contract.checkpoint
     weights = {shard.file for shard in checkpoint.shards}
+    stale = {shard.file for shard in checkpoint.stale} - weights
     if not isinstance(checkpoint.index_or, Missing):
         weights.add(checkpoint.index_or.file)
     rows = contract.embeddings.input.rows
@@ -156,6 +158,8 @@ def sort_out(files: Files, contract: Contract) -> Iterator[Entry | LeftBehind]:
             continue
         if entry.reason:
             yield LeftBehind(name, entry.reason)
+        elif name in stale:
+            yield LeftBehind(name, _PASSED_OVER)
         elif name not in weights and _has_old_rows(name, files.source, rows):
             yield LeftBehind(name, _HOLDS_ROWS)
         else:

@@ -35,24 +35,19 @@ def compare_shards(
     edits: Mapping[str, TensorEdit],
     rewritten: Sequence[int],
     progress: Progress,
-) -> Mapping[str, str]:
+) -> None:
     """Every tensor byte for byte, and every old row of the edited tables but the ``rewritten`` ones.
 
-    ``shards`` are what the two files say they hold. Returns the SHA-256 of the rows that stay, by table.
-    Raises Refused for the first tensor, or row, that differs.
+    ``shards`` are what the two files say they hold. Raises Refused for the first tensor or row that differs.
     """
     old, new = shards
     _compare_headers(old, new, edits)
-    digests: dict[str, str] = {}
     for name, tensor in old.tensors.items():
         at = new.tensors[name].start
-        edit = edits.get(name)
-        if edit is None:
-            if not _same(before, tensor.start, after, at, tensor.nbytes, progress):
-                raise Refused(f"{name} came out different: is the disk or the memory damaged?")
-        else:
-            digests[name] = _compare_rows(before, after, (tensor, at), edit, rewritten, progress)
-    return digests
+        if name in edits:
+            _compare_rows(before, after, (tensor, at), edits[name], rewritten, progress)
+        elif not _same(before, tensor.start, after, at, tensor.nbytes, progress):
+            raise Refused(f"{name} came out different: is the disk or the memory damaged?")
 
 
 def _compare_headers(old: Shard, new: Shard, edits: Mapping[str, TensorEdit]) -> None:
@@ -70,18 +65,29 @@ def _compare_rows(
     edit: TensorEdit,
     rewritten: Sequence[int],
     progress: Progress,
-) -> str:
+) -> None:
     tensor, at = places
-    digest = hashlib.sha256()
     for first, past in _kept(edit.table.rows, rewritten):
         done = first * edit.row_bytes
         length = (past - first) * edit.row_bytes
         for left, right in _side_by_side(before, tensor.start + done, after, at + done, length, progress):
-            digest.update(left)
             if left != right:
                 place = next(i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a != b)
                 raise Refused(f"row {(done + place) // edit.row_bytes} of {tensor.name} came out different")
             done += len(left)
+
+
+def digest_rows(file: OpenFile, edit: TensorEdit, rewritten: Sequence[int], progress: Progress) -> str:
+    """The SHA-256 of the rows of a table that stay, in order."""
+    digest = hashlib.sha256()
+    buffer = bytearray(_BUFFER)
+    for first, past in _kept(edit.table.rows, rewritten):
+        start, stop = (edit.table.tensor.start + row * edit.row_bytes for row in (first, past))
+        for at in range(start, stop, _BUFFER):
+            window = memoryview(buffer)[: stop - at]
+            fill(file, at, window)
+            digest.update(window)
+            progress.advance(0)
     return digest.hexdigest()
 
 

@@ -21,8 +21,8 @@ from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report
 from tokaudit.resize import edits
 from tokaudit.resize.plan import FileEdit, NewRow, Plan, TensorEdit
+from tokaudit.resize.remarks import known_ids, notes, tied, warnings
 from tokaudit.resize.request import Refused, Request
-from tokaudit.text import named, shown
 
 LARGEST_ROWS = 2**31 - 1  # ids are 32-bit signed integers in the kernels that look them up
 
@@ -74,8 +74,9 @@ def make_plan(facts: Facts) -> Plan:
         files=tuple(_file_edits(facts, tensors, after)),
         taken_files=taken,
         dropped_files=dropped,
-        tied=_tied(contract),
-        notes=tuple(_notes(facts, tensors)),
+        tied=tied(contract),
+        warnings=tuple(warnings(facts, tensors)),
+        notes=tuple(notes(facts)),
         shards=contract.checkpoint.shards,
     )
 
@@ -163,14 +164,9 @@ def _is_tied_copy(contract: Contract, table: Table) -> bool:
         return False
 
 
-def _tied(contract: Contract) -> bool:
-    tie = contract.embeddings.tie_or
-    return not isinstance(tie, Missing) and tie.tied
-
-
 def _file_edits(facts: Facts, tensors: Sequence[TensorEdit], after: int) -> Iterator[FileEdit]:
     contract = facts.contract
-    ids = {**_known_ids(facts.target or contract), **{token.content: token.id for token in facts.added}}
+    ids = {**known_ids(facts.target or contract), **{token.content: token.id for token in facts.added}}
     if facts.target is None and (facts.added or facts.roles):
         yield from edits.added_token_edits(contract.vocabulary, facts.added)
         yield from edits.role_text_edits(contract, facts.special_map, facts.roles, ids)
@@ -192,61 +188,3 @@ def _exchanged_files(facts: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
         kept |= {name for name in facts.contract.files if edits.is_template(name)} - {*taken}
     own = edits.tokenizer_files(facts.contract.files)
     return taken, tuple(name for name in own if name not in kept)
-
-
-def _known_ids(contract: Contract) -> Mapping[str, int]:
-    vocabulary = contract.vocabulary_or
-    return vocabulary.by_content if isinstance(vocabulary, Vocabulary) else {}
-
-
-def _notes(facts: Facts, tensors: Sequence[TensorEdit]) -> Iterator[str]:
-    """What is worth knowing before it is done."""
-    contract, request = facts.contract, facts.request
-    known = _known_ids(contract)
-    for token in request.tokens:
-        if token.content in known:
-            yield f"{shown(token.content)} is not new: it has id {known[token.content]}"
-    yield from _notes_on_ids(facts)
-    yield from _notes_on_roles(facts)
-    if not contract.embeddings.known:
-        yield f"the class is not known: its tables were found by {contract.embeddings.source}"
-    if _has_zero_logits(contract, facts.rows, tensors):
-        yield "a zero output row has logit 0: it wins wherever all other logits are negative"
-
-
-def _has_zero_logits(contract: Contract, rows: Sequence[NewRow], tensors: Sequence[TensorEdit]) -> bool:
-    own = any(edit.table.kind is TableKind.OUTPUT and edit.output_side for edit in tensors)
-    recipes = [row.output if own else row.input for row in rows if own or _tied(contract)]
-    return any(recipe.method == "zeros" for recipe in recipes)
-
-
-def _notes_on_ids(facts: Facts) -> Iterator[str]:
-    """Families that count from the end of the vocabulary, and fields that name a new token's id already."""
-    contract = facts.contract
-    if not facts.added:
-        return
-    texts = _known_ids(contract)
-    first = named(facts.added[0].id, facts.added[0].content)
-    if "<extra_id_0>" in texts:
-        yield f"T5 sentinels: code that counts from the last id to <extra_id_0> will find {first} instead"
-    if "<|0.00|>" in texts:
-        yield f"Whisper timestamps: generation takes every id past <|notimestamps|> for a time, {first} too"
-    new = {token.id: token for token in facts.added}
-    for stated in contract.id_fields:
-        for id in stated.ids:
-            if id in new and not stated.by_default:
-                yield f"{stated.at} names id {id} already, which {shown(new[id].content)} now has"
-
-
-def _notes_on_roles(facts: Facts) -> Iterator[str]:
-    contract = facts.contract
-    if facts.roles and facts.target is None:
-        if isinstance(contract.tokenizer_config_or, Missing) and isinstance(facts.special_map, Missing):
-            yield "no tokenizer_config.json: only the configurations say which token has which role"
-        emitted = {
-            emission.content for emission in contract.vocabulary.emissions if emission.place != "unused"
-        }
-        for role, token in contract.roles.items():
-            if token.content in emitted and facts.roles.get(role, token.content) != token.content:
-                old = named(token.id, token.content)
-                yield f"the post-processor still puts {old} around a text, the {role.value} token so far"

@@ -127,6 +127,7 @@ class Plan:
     taken_files: tuple[str, ...]
     dropped_files: tuple[str, ...]
     tied: bool
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
     shards: tuple[Shard, ...] = ()
 

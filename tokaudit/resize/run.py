@@ -74,10 +74,11 @@ def resize(
     names = [entry.name for entry in carried]
     with new_directory(target) as building, Workers(progress or Quiet()) as workers:
         writer = Writer(prepared, request, files, other, building, workers)
-        comparisons = writer.write(carried)
+        underway = writer.write(carried)
         contract, report = audit_result(building, prepared, request)
         rows = _written_rows(writer, contract)
-        tables = {name: digest for found in wait(comparisons) for name, digest in found.items()}
+        wait(underway.comparisons)
+        tables = dict(zip(underway.digests, wait(underway.digests.values()), strict=True))
         written = open_source(building)
         digests = Digests(
             digests_of(files.source, names), digests_of(written, Files.of(building).entries), tables

@@ -14,8 +14,8 @@ from tokaudit.resize.copying import Progress
 
 T = TypeVar("T")
 
-# More than processors: some of them wait for the disk.
-THREADS = min(4, 2 * (os.cpu_count() or 1))
+# More than processors: while files are synced, others are compared and digested.
+THREADS = min(8, 3 * (os.cpu_count() or 1))
 
 
 class Stopped(Exception):

@@ -17,10 +17,10 @@ from tokaudit.contract import Missing
 from tokaudit.formats import limits
 from tokaudit.formats.safetensors import read_header
 from tokaudit.resize.carry import Entry, Files
-from tokaudit.resize.compare import compare_files, compare_shards
+from tokaudit.resize.compare import compare_files, compare_shards, digest_rows
 from tokaudit.resize.copying import copy_file, create, hard_link, write_at
 from tokaudit.resize.json_files import apply_edits
-from tokaudit.resize.plan import FileEdit, Plan
+from tokaudit.resize.plan import FileEdit, Plan, TensorEdit
 from tokaudit.resize.prepare import Prepared
 from tokaudit.resize.request import Request
 from tokaudit.resize.shards import Layout, layout, write_old_bytes
@@ -30,7 +30,13 @@ from tokaudit.sources import LocalDirectory, OpenFile, open_source
 OPTIMIZER = "optimizer.pt"
 _SYNCED_AT_ONCE = 1 << 20  # bytes of a file that is not left to the end
 
-Digests = Mapping[str, str]  # SHA-256 of the rows that stay, by table
+
+@dataclass(frozen=True)
+class Underway:
+    """What still runs when everything is written: comparisons, and by table the digest of the old rows."""
+
+    comparisons: Sequence[Future[None]]
+    digests: Mapping[str, Future[str]]
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,8 @@ class Writer:
     def plan(self) -> Plan:
         return self.prepared.plan
 
-    def write(self, carried: Sequence[Entry]) -> list[Future[Digests]]:
-        """Write everything; the comparisons of the rewritten shards still run when it returns."""
+    def write(self, carried: Sequence[Entry]) -> Underway:
+        """Write everything but the manifest."""
         edits: dict[str, list[FileEdit]] = {}
         for edit in self.plan.files:
             edits.setdefault(edit.at.file, []).append(edit)
@@ -68,16 +74,17 @@ class Writer:
         if self.other is not None:
             taken = [self.other.entries[name] for name in self.plan.taken_files]
             copies += [self.workers.submit(self._copied, self.other, entry) for entry in taken]
+        digests = {edit.table.name: self.workers.submit(self._digest, edit) for edit in self.plan.tensors}
         if shards:
             import torch  # noqa: F401  (takes a second, while the copies go on)
-        proofs: list[Future[Digests]] = []
+        comparisons: list[Future[None]] = []
         for entry, written in shards:
             self._fill(entry.name, *wait([written]))
-            proofs.append(self.workers.submit(self._compared, entry))
+            comparisons.append(self.workers.submit(self._compared, entry))
         if self.request.optimizer:
             self._optimizer(self.files.entries[OPTIMIZER])
         wait(copies)
-        return proofs
+        return Underway(comparisons, digests)
 
     def text(self, name: str, text: str, mode: int) -> None:
         with _new_file(self.building / name, mode) as out:
@@ -147,13 +154,17 @@ class Writer:
         finally:
             os.close(out)
 
-    def _compared(self, entry: Entry) -> Digests:
+    def _digest(self, edit: TensorEdit) -> str:
+        with self.files.open(edit.table.tensor.file) as file:
+            return digest_rows(file, edit, [row.id for row in self.plan.rows], self.workers)
+
+    def _compared(self, entry: Entry) -> None:
         edits = {edit.table.name: edit for edit in self.plan.edits_of(entry.name)}
         old = next(shard for shard in self.plan.shards if shard.file == entry.name)
         rewritten = [row.id for row in self.plan.rows]
         with self.files.open(entry.name) as before, self._written(entry.name) as after:
             shards = old, read_header(after)
-            return compare_shards(before, after, shards, edits, rewritten, self.workers)
+            compare_shards(before, after, shards, edits, rewritten, self.workers)
 
     def _written(self, name: str) -> OpenFile:
         return open_source(self.building).open(name)
