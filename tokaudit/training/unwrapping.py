@@ -1,0 +1,97 @@
+"""Wrappers around a model or around one of its modules, taken off.
+
+DistributedDataParallel, FSDP and torch.compile wrap modules; PEFT wraps the model and replaces the modules
+that it trains by wrappers of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import nn
+
+_TRANSPARENT = ("_fsdp_wrapped_module", "_orig_mod")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model without the wrappers of distribution, compilation and PEFT."""
+    while (inner := _inner_model(model)) is not None:
+        model = inner
+    return model
+
+
+def _inner_model(model: nn.Module) -> nn.Module | None:
+    inner = _transparent(model)
+    if inner is not None:
+        return inner
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        return cast(nn.Module, model.module)
+    if callable(base := getattr(model, "get_base_model", None)):  # PEFT
+        found = base()
+        return found if isinstance(found, nn.Module) and found is not model else None
+    return None
+
+
+def _transparent(module: nn.Module) -> nn.Module | None:
+    """The module behind a wrapper that only passes the call on."""
+    children = dict(module.named_children())
+    return next((children[name] for name in _TRANSPARENT if name in children), None)
+
+
+def core(module: nn.Module) -> nn.Module:
+    """The module that holds the table which ``module`` uses now, below the wrappers of torch and of PEFT.
+
+    Of ``modules_to_save`` that is the active adapter's copy, of LoRA and of trainable tokens the base layer.
+    """
+    while (inner := _inner_layer(module)) is not None:
+        module = inner
+    return module
+
+
+def layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The module and what it wraps, down to `core`."""
+    yield module
+    while (inner := _inner_layer(module)) is not None:
+        module = inner
+        yield module
+
+
+def _inner_layer(module: nn.Module) -> nn.Module | None:
+    inner = _transparent(module)
+    if inner is not None:
+        return inner
+    children = dict(module.named_children())
+    copies = children.get("modules_to_save")
+    if isinstance(copies, nn.ModuleDict) and not getattr(module, "disable_adapters", False):
+        for name in _active(module):
+            if name in copies:
+                return copies[name]
+    for name in ("base_layer", "original_module"):
+        if name in children:
+            return children[name]
+    return None
+
+
+def _active(wrapper: nn.Module) -> list[str]:
+    names = getattr(wrapper, "active_adapters", None) or getattr(wrapper, "active_adapter", None) or []
+    return [names] if isinstance(names, str) else list(names)
+
+
+def leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The parameters that a tensor is made of: itself, or what its gradient would reach."""
+    if tensor.is_leaf:
+        return [tensor]
+    found: dict[int, torch.Tensor] = {}
+    queue, seen = [tensor.grad_fn], set()
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)  # of AccumulateGrad, where a gradient ends
+        if leaf is not None:
+            found[id(leaf)] = leaf
+        queue += [following for following, _ in node.next_functions]
+    return list(found.values())
