@@ -26,11 +26,15 @@ class Rule:
     The docstring holds a one-line summary and three sections: ``## What it finds``,
     ``## Why it matters`` and ``## How to fix it``. ``check`` never tests whether a fact is there: it asks
     for it, and the ``FactMissing`` that a missing one raises becomes "skipped: reason".
+
+    A ``live`` rule is about what is in memory (a module, a batch, a run): no file states its facts, and the
+    audit of a directory applies it only where it is named.
     """
 
     code: ClassVar[str]
     severity: ClassVar[Severity]
     slug: ClassVar[str]
+    live: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
