@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.lock import Lock
@@ -84,6 +85,7 @@ class Contract:
     options: Options = Options()
     snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
     values_or: Values | Missing = NEEDS_DEEP
+    batch_or: Batch | Missing = NO_BATCH
 
     @property
     def lock(self) -> Lock:
@@ -98,6 +100,11 @@ class Contract:
     def values(self) -> Values:
         """The rows of the tables, which only `--deep` reads."""
         return present(self.values_or)
+
+    @property
+    def batch(self) -> Batch:
+        """One batch of a training run, which `tokaudit.training.audit_batch` looks at."""
+        return present(self.batch_or)
 
     @property
     def config(self) -> Document:
