@@ -4,6 +4,7 @@ A property returns its fact or raises FactMissing with the reason; nothing here 
 "we could not tell". Collections are empty where the files state nothing.
 """
 
+from tokaudit.contract.batch import AttentionMask, Batch, Malformed, MaskedStops, Moved, Positions, Range, Unmasked
 from tokaudit.contract.checkpoint import (
     DTYPE_BITS,
     FLOAT_DTYPES,
@@ -55,6 +56,8 @@ __all__ = [
     "DTYPE_BITS",
     "FLOAT_DTYPES",
     "AddedToken",
+    "AttentionMask",
+    "Batch",
     "ChatTemplate",
     "Checkpoint",
     "Contract",
@@ -77,12 +80,17 @@ __all__ = [
     "LockedRole",
     "LockedTable",
     "LockedToken",
+    "Malformed",
+    "MaskedStops",
     "MergesFile",
     "Missing",
+    "Moved",
     "Neighbour",
     "Options",
     "Pipeline",
+    "Positions",
     "Probe",
+    "Range",
     "Rebuilt",
     "Reference",
     "Role",
@@ -101,6 +109,7 @@ __all__ = [
     "TokenTable",
     "TokenizerClass",
     "Treatment",
+    "Unmasked",
     "Values",
     "Vocabulary",
     "Witness",
