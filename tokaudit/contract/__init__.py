@@ -4,7 +4,16 @@ A property returns its fact or raises FactMissing with the reason; nothing here 
 "we could not tell". Collections are empty where the files state nothing.
 """
 
-from tokaudit.contract.batch import AttentionMask, Batch, Malformed, MaskedStops, Moved, Positions, Range, Unmasked
+from tokaudit.contract.batch import (
+    AttentionMask,
+    Batch,
+    IdRange,
+    Malformed,
+    MaskedStops,
+    Moved,
+    Positions,
+    Unmasked,
+)
 from tokaudit.contract.checkpoint import (
     DTYPE_BITS,
     FLOAT_DTYPES,
@@ -71,6 +80,7 @@ __all__ = [
     "Emission",
     "Fact",
     "IdField",
+    "IdRange",
     "Index",
     "Indicators",
     "ListDigest",
@@ -90,7 +100,6 @@ __all__ = [
     "Pipeline",
     "Positions",
     "Probe",
-    "Range",
     "Rebuilt",
     "Reference",
     "Role",

@@ -51,7 +51,7 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class IdRange:
     """A tensor whose ids select rows: they are at least 0 and below ``bound``, as ``bound_by`` says."""
 
     tensor: str
@@ -114,7 +114,7 @@ class Batch:
 
     names: tuple[str, ...]
     malformed_or: tuple[Malformed, ...] | Missing
-    ranges_or: tuple[Range, ...] | Missing
+    ranges_or: tuple[IdRange, ...] | Missing
     masks_or: tuple[AttentionMask, ...] | Missing
     unmasked_or: Unmasked | Missing
     masked_stops_or: MaskedStops | Missing
@@ -125,7 +125,7 @@ class Batch:
         return present(self.malformed_or)
 
     @property
-    def ranges(self) -> tuple[Range, ...]:
+    def ranges(self) -> tuple[IdRange, ...]:
         return present(self.ranges_or)
 
     @property
