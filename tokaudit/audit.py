@@ -19,9 +19,13 @@ T = TypeVar("T")
 def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[type[Rule], ...]:
     """The rules that a selection names: codes, slugs or prefixes of codes ("TA2" is every tie rule).
 
-    An empty ``select`` means all. Raises UsageError for a name that no rule has.
+    An empty ``select`` means all that files can breach. Raises UsageError for a name that no rule has.
     """
-    chosen = [rule for rule in all_rules() if not select or any(_matches(rule, name) for name in select)]
+    chosen = [
+        rule
+        for rule in all_rules()
+        if (any(_matches(rule, name) for name in select) if select else not rule.live)
+    ]
     for name in (*select, *ignore):
         if not any(_matches(rule, name) for rule in all_rules()):
             names = [word for rule in all_rules() for word in (rule.code, rule.slug)]
@@ -38,7 +42,7 @@ def _matches(rule: type[Rule], name: str) -> bool:
 
 
 def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report:
-    """Apply the rules (all of them by default). A fact that is missing makes a rule skipped, never passed.
+    """Apply the rules (by default all that files can breach). A fact that is missing makes a rule skipped, never passed.
 
     A rule that fails, which is a bug of it, leaves no verdict; what the others find is reported all the same.
     With TOKAUDIT_DEBUG in the environment its exception is raised.
@@ -47,7 +51,7 @@ def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report
     findings: list[Finding] = []
     checked: list[RuleRef] = []
     skipped: list[Skipped] = []
-    for rule in all_rules() if rules is None else rules:
+    for rule in select_rules() if rules is None else rules:
         ref = RuleRef(rule.code, rule.slug, rule.area())
         before = len(findings)
         try:
