@@ -10,6 +10,7 @@ from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.lock import Lock
+from tokaudit.contract.module import NEEDS_MODULE, LiveModule
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import NEEDS_DEEP, Values
 from tokaudit.contract.vocabulary import Token, Vocabulary
@@ -85,6 +86,7 @@ class Contract:
     options: Options = Options()
     snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
     values_or: Values | Missing = NEEDS_DEEP
+    module_or: LiveModule | Missing = NEEDS_MODULE
     batch_or: Batch | Missing = NO_BATCH
 
     @property
@@ -105,6 +107,11 @@ class Contract:
     def batch(self) -> Batch:
         """One batch of a training run, which `tokaudit.training.audit_batch` looks at."""
         return present(self.batch_or)
+
+    @property
+    def module(self) -> LiveModule:
+        """A model in memory, which no file shows."""
+        return present(self.module_or)
 
     @property
     def config(self) -> Document:
