@@ -42,7 +42,9 @@ def _matches(rule: type[Rule], name: str) -> bool:
 
 
 def run(contract: Contract, rules: Iterable[type[Rule]] | None = None) -> Report:
-    """Apply the rules (by default all that files can breach). A fact that is missing makes a rule skipped, never passed.
+    """Apply the rules, by default all that files can breach.
+
+    A fact that is missing makes a rule skipped, never passed.
 
     A rule that fails, which is a bug of it, leaves no verdict; what the others find is reported all the same.
     With TOKAUDIT_DEBUG in the environment its exception is raised.
