@@ -68,8 +68,8 @@ def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
         assert words in everything_said(report)
 
 
-@pytest.mark.parametrize("code", sorted(RULES))
-def test_every_rule_has_a_breach_and_a_clean_fixture(code: str) -> None:
+@pytest.mark.parametrize("code", sorted(code for code, rule in RULES.items() if not rule.live))
+def test_every_rule_about_files_has_a_breach_and_a_clean_fixture(code: str) -> None:
     cases = json.loads((FIXTURES / "rules" / f"{code}.json").read_text("utf-8"))
     assert any(case["finds"] for case in cases)
     assert any(case["finds"] is None for case in cases)
