@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from tokaudit.contract import TiedBy
 from tokaudit.errors import UsageError
 from tokaudit.text import closest, listed
 from tokaudit.training.unwrapping import core, leaves, unwrapped
 
 Named = str | nn.Module | None
-
-
-class TiedBy(enum.Enum):
-    """What makes two tables one."""
-
-    PARAMETER = "one parameter"
-    STORAGE = "one storage"  # a view, or two parameters over the same memory
-    PARAMETRIZATION = "one parameter under a parametrization"
 
 
 @dataclass(frozen=True)
