@@ -34,6 +34,7 @@ from tokaudit.contract.checkpoint import (
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.contract.ledger import Ledger, LedgerRow, Residual, TableLedger
 from tokaudit.contract.lock import ListDigest, ListDigests, Lock, LockedRole, LockedTable, LockedToken, Probe
 from tokaudit.contract.module import (
     Deviation,
@@ -98,6 +99,8 @@ __all__ = [
     "IdRange",
     "Index",
     "Indicators",
+    "Ledger",
+    "LedgerRow",
     "ListDigest",
     "ListDigests",
     "LiveModule",
@@ -122,6 +125,7 @@ __all__ = [
     "Probe",
     "Rebuilt",
     "Reference",
+    "Residual",
     "Role",
     "RowClass",
     "RowCount",
@@ -131,6 +135,7 @@ __all__ = [
     "Table",
     "TableComparison",
     "TableKind",
+    "TableLedger",
     "TableValues",
     "Tensor",
     "Tie",

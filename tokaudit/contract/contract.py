@@ -9,6 +9,7 @@ from functools import cached_property
 from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.contract.ledger import NO_LEDGER, Ledger
 from tokaudit.contract.lock import Lock
 from tokaudit.contract.module import NEEDS_MODULE, LiveModule
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
@@ -87,6 +88,7 @@ class Contract:
     snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
     values_or: Values | Missing = NEEDS_DEEP
     module_or: LiveModule | Missing = NEEDS_MODULE
+    ledger_or: Ledger | Missing = NO_LEDGER
     batch_or: Batch | Missing = NO_BATCH
 
     @property
@@ -114,6 +116,11 @@ class Contract:
         return present(self.module_or)
 
     @property
+    @property
+    def ledger(self) -> Ledger:
+        """What training steps did to the rows."""
+        return present(self.ledger_or)
+
     def config(self) -> Document:
         return present(self.config_or)
 
