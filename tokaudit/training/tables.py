@@ -181,8 +181,8 @@ def _discovered(model: nn.Module, target: nn.Module | None) -> tuple[nn.Module, 
     if len(found) == 1:
         only = next(iter(found.values()))
         return only, target or _output_for(model, only)
-    outputs = {name: [target] if target else _outputs_for(model, module) for name, module in found.items()}
-    fitting = [name for name in found if len(outputs[name]) == 1 and _fits(found[name], outputs[name][0])]
+    outputs = {name: _outputs_for(model, module, target) for name, module in found.items()}
+    fitting = [name for name in found if len(outputs[name]) == 1]
     tied = [name for name in fitting if _tied_modules(found[name], outputs[name][0])]
     chosen = tied if len(tied) == 1 else fitting
     if len(chosen) != 1:
@@ -207,11 +207,12 @@ def _output_for(model: nn.Module, source: nn.Module) -> nn.Module | None:
     return found[0] if found else None
 
 
-def _outputs_for(model: nn.Module, source: nn.Module) -> list[nn.Module]:
-    """Linear modules with an output for each row; those that are tied to the table where there are any."""
+def _outputs_for(model: nn.Module, source: nn.Module, target: nn.Module | None = None) -> list[nn.Module]:
+    """Linear modules that are tied to the table; where none is, those with an output for each of its rows."""
     linear = [module for module in _outermost(model).values() if isinstance(core(module), nn.Linear)]
-    fitting = [module for module in linear if _fits(source, module)]
-    return [module for module in fitting if _tied_modules(source, module)] or fitting
+    possible = linear if target is None else [target]
+    tied = [module for module in possible if _tied_modules(source, module)]
+    return tied or [module for module in possible if _shape(source)[0] == _shape(module)[0]]
 
 
 def _outermost(model: nn.Module) -> dict[str, nn.Module]:
@@ -222,10 +223,6 @@ def _outermost(model: nn.Module) -> dict[str, nn.Module]:
         if name and not wrapped and isinstance(core(module), nn.Embedding | nn.Linear):
             found[name] = module
     return found
-
-
-def _fits(source: nn.Module, target: nn.Module) -> bool:
-    return _shape(source)[0] == _shape(target)[0]
 
 
 def _tied_modules(source: nn.Module, target: nn.Module) -> bool:
