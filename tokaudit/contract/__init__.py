@@ -14,6 +14,7 @@ from tokaudit.contract.batch import (
     Positions,
     Unmasked,
 )
+from tokaudit.contract.adapter import AdaptedTable, Adapter, Base, Change, ChosenTokens
 from tokaudit.contract.checkpoint import (
     DTYPE_BITS,
     FLOAT_DTYPES,
@@ -48,6 +49,7 @@ from tokaudit.contract.module import (
     Stale,
     TiedBy,
 )
+from tokaudit.contract.optimizer import Moments, OptimizerState
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import (
     Divergence,
@@ -77,11 +79,16 @@ from tokaudit.contract.vocabulary import (
 __all__ = [
     "DTYPE_BITS",
     "FLOAT_DTYPES",
+    "AdaptedTable",
+    "Adapter",
     "AddedToken",
     "AttentionMask",
+    "Base",
     "Batch",
+    "Change",
     "ChatTemplate",
     "Checkpoint",
+    "ChosenTokens",
     "Contract",
     "Damage",
     "DamagedFile",
@@ -111,14 +118,16 @@ __all__ = [
     "LockedRole",
     "LockedTable",
     "LockedToken",
+    "LookupOptions",
     "Malformed",
     "MaskedStops",
-    "LookupOptions",
     "MergesFile",
     "Missing",
+    "Moments",
     "Moved",
     "Neighbour",
     "OptimizerFacts",
+    "OptimizerState",
     "Options",
     "Pipeline",
     "Positions",

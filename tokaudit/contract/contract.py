@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tokaudit.contract.batch import NO_BATCH, Batch
+from tokaudit.contract.adapter import NOT_AN_ADAPTER, Adapter
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.ledger import NO_LEDGER, Ledger
 from tokaudit.contract.lock import Lock
 from tokaudit.contract.module import NEEDS_MODULE, LiveModule
+from tokaudit.contract.optimizer import NO_OPTIMIZER, OptimizerState
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import NEEDS_DEEP, Values
 from tokaudit.contract.vocabulary import Token, Vocabulary
@@ -51,8 +53,10 @@ class Reference:
 class Options:
     """What the caller asked for beyond the files.
 
+    ``base`` is the directory of the model that an adapter is for, ``optimizer`` a file or a directory with
+    the state of the optimizer.
     With a ``lock`` the contract's own ``snapshot`` is made, to compare with it; with ``snapshot`` also
-    without one.
+    without one. With ``tokens`` the report holds every token.
     """
 
     tensor_parallel: int | None = None
@@ -60,6 +64,9 @@ class Options:
     deep: bool = False
     lock: Lock | None = None
     snapshot: bool = False
+    tokens: bool = False
+    base: str | None = None
+    optimizer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,10 @@ class Contract:
     options: Options = Options()
     snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
     values_or: Values | Missing = NEEDS_DEEP
-    module_or: LiveModule | Missing = NEEDS_MODULE
+    adapter_or: Adapter | Missing = NOT_AN_ADAPTER
+    optimizer_or: OptimizerState | Missing = NO_OPTIMIZER
     ledger_or: Ledger | Missing = NO_LEDGER
+    module_or: LiveModule | Missing = NEEDS_MODULE
     batch_or: Batch | Missing = NO_BATCH
 
     @property
@@ -116,11 +125,21 @@ class Contract:
         return present(self.module_or)
 
     @property
-    @property
     def ledger(self) -> Ledger:
         """What training steps did to the rows."""
         return present(self.ledger_or)
 
+    @property
+    def adapter(self) -> Adapter:
+        """What the directory holds as an adapter for another model."""
+        return present(self.adapter_or)
+
+    @property
+    def optimizer(self) -> OptimizerState:
+        """The shapes in the state of the optimizer, which only `--optimizer` reads."""
+        return present(self.optimizer_or)
+
+    @property
     def config(self) -> Document:
         return present(self.config_or)
 
