@@ -219,6 +219,12 @@ def test_the_level_to_fail_on_is_the_one_that_is_counted(runner: Runner, command
     assert (run.code, run.outputs["findings"]) == (1, "1")
 
 
+def test_without_a_level_the_settings_file_says_it(runner: Runner, command: str) -> None:
+    (runner.workspace / "tokaudit.toml").write_text('fail-on = "note"\n', encoding="utf-8")
+    run = runner.run(command=command, paths="models/good")
+    assert (run.code, run.outputs["findings"]) == (1, "1")
+
+
 @pytest.mark.parametrize(
     "inputs", [{"paths": "absent"}, {"paths": "models/good", "fail_on": "info"}, {"paths": ""}]
 )
@@ -247,8 +253,8 @@ def test_inputs_become_arguments_and_nothing_else(runner: Runner, recorder: str)
     assert words == [
         "check",
         "--format=github",
-        f"--fail-on={evil}",
         f"--output=json={report}",
+        f"--fail-on={evil}",
         f"--tokenizer={evil}",
         "--lock=a lock",
         "--no-weights",

@@ -528,6 +528,31 @@ def test_an_exception_ends_the_processes_that_still_run(tmp_path: Path) -> None:
             os.kill(pid, 0)
 
 
+def test_when_the_command_is_killed_its_processes_end(registry: Callable[..., Path]) -> None:
+    folder = registry("a", "hang")
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, "check", str(folder), "--jobs", "2"],
+        cwd=PROJECT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 30
+    pids: list[int] = []
+    seen = 0.0
+    while time.monotonic() < deadline and (not pids or time.monotonic() < seen + 1):
+        pids = [int(pid) for pid in children.read_text().split()]
+        seen = seen or (time.monotonic() if pids else 0.0)  # the one that hangs still does a second later
+        time.sleep(0.01)
+    assert pids
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in pids):
+        time.sleep(0.01)
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
 def test_where_the_system_starts_no_more_processes_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     fork, calls = os.fork, iter(range(100))
 

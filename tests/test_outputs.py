@@ -222,41 +222,50 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_paths_are_relative_to_the_repository(repository: Path) -> None:
     places = Checkout()
     for target in ("../models/tinylm", str(repository / "models" / "tinylm"), "../models/./tinylm/"):
-        assert places.path(target, "config.json") == "models/tinylm/config.json"
-    assert places.path("..", "") == "."
-    assert places.path("..", "config.json") == "config.json"
+        assert places.path(target, Location("config.json")) == "models/tinylm/config.json"
+    assert places.path("..", Location("")) == "."
+    assert places.path("..", Location("config.json")) == "config.json"
+
+
+def test_a_file_outside_the_model_is_named_by_its_own_path(repository: Path) -> None:
+    (repository / "ci" / "tokaudit.lock").write_text("{}", encoding="utf-8")
+    at = Location("tokaudit.lock", outside=True)
+    assert Checkout().path("../models/tinylm", at) == "ci/tokaudit.lock"
+    assert Checkout(tokenizer="..").path("../models/tinylm", at) == "ci/tokaudit.lock"
 
 
 def test_without_a_repository_paths_are_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Checkout().path("a/model", "config.json") == "a/model/config.json"
+    assert Checkout().path("a/model", Location("config.json")) == "a/model/config.json"
 
 
 def test_what_lies_elsewhere_is_named_from_the_model_on(repository: Path) -> None:
     snapshot = "/cache/hub/models--org--name/snapshots/0123abc"
-    assert Checkout().path("/opt/models/llama", "config.json") == "llama/config.json"
-    assert Checkout().path("/", "config.json") == "config.json"
-    assert Checkout().path(snapshot, "config.json") == ("models--org--name/snapshots/0123abc/config.json")
+    assert Checkout().path("/opt/models/llama", Location("config.json")) == "llama/config.json"
+    assert Checkout().path("/", Location("config.json")) == "config.json"
+    assert Checkout().path(snapshot, Location("config.json")) == (
+        "models--org--name/snapshots/0123abc/config.json"
+    )
 
 
 @pytest.mark.parametrize("file", ["../../etc/passwd", "/etc/passwd", "a/../../x"])
 def test_no_name_from_a_model_leads_out_of_it(repository: Path, file: str) -> None:
-    assert Checkout().path("../models/tinylm", file).startswith("models/tinylm/")
+    assert Checkout().path("../models/tinylm", Location(file)).startswith("models/tinylm/")
 
 
 def test_the_files_of_a_tokenizer_elsewhere_are_shown_there(repository: Path) -> None:
     places = Checkout("../tokenizer")
     for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "merges.txt", "chat_template.jinja"):
-        assert places.path("../models/tinylm", file) == f"tokenizer/{file}"
+        assert places.path("../models/tinylm", Location(file)) == f"tokenizer/{file}"
     for file in (
         "config.json",
         "generation_config.json",
         "model.safetensors",
         "model.safetensors.index.json",
     ):
-        assert places.path("../models/tinylm", file) == f"models/tinylm/{file}"
+        assert places.path("../models/tinylm", Location(file)) == f"models/tinylm/{file}"
 
 
 def test_the_line_of_a_member_is_found_in_its_file(repository: Path) -> None:

@@ -24,13 +24,15 @@ class Location:
 
     ``file`` is the POSIX path inside the model directory ("" is the directory itself). Within it stands
     either a JSON ``pointer`` (RFC 6901, "" for the whole document) or a ``tensor`` name, with ``rows``
-    (first, past the last) when only some rows of it are meant.
+    (first, past the last) when only some rows of it are meant. A file ``outside`` the model directory (a
+    lock, token data, an adapter's base) is a path as the caller gave it.
     """
 
     file: str
     pointer: str = ""
     tensor: str = ""
     rows: tuple[int, int] | None = None
+    outside: bool = False
 
     def child(self, *keys: str | int) -> Location:
         """The location of a member: ``at.child("added_tokens", 3)``."""

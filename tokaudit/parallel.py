@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeVar
 
+from tokaudit.tokenizing.worker import die_with_parent
+
 T = TypeVar("T")
 
 _CHUNK = 1 << 16
@@ -70,8 +72,10 @@ class _Pool(Generic[T]):
         self.waiting = deque(range(count))
         self.seconds = seconds
         self.running: dict[int, _Child] = {}  # by the end of its pipe
+        self.lifeline = (-1, -1)
 
     def run(self, jobs: int, look: Callable[[], None]) -> Generator[tuple[int, T | Lost], None, None]:
+        self.lifeline = os.pipe()
         try:
             with selectors.DefaultSelector() as selector:
                 while self.waiting or self.running:
@@ -89,6 +93,8 @@ class _Pool(Generic[T]):
         finally:
             for child in list(self.running.values()):
                 self._end(child)
+            for end in self.lifeline:
+                os.close(end)
 
     def _fill(self, jobs: int, selector: selectors.BaseSelector) -> Iterator[tuple[int, Lost]]:
         """Start as many as there may be; where the system starts no more, the others are waited for."""
@@ -132,6 +138,8 @@ class _Pool(Generic[T]):
             signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             for sibling in self.running.values():
                 os.close(sibling.answer)
+            os.close(self.lifeline[1])
+            die_with_parent(self.lifeline[0])
             with open(end, "wb") as pipe:
                 pickle.dump(self.work(item), pipe, pickle.HIGHEST_PROTOCOL)
             code = 0

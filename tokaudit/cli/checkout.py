@@ -34,12 +34,13 @@ class Checkout:
         here = Path.cwd()
         return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
-    def path(self, target: str, file: str) -> str:
+    def path(self, target: str, at: Location) -> str:
         """What lies outside the repository is named from the model directory on.
 
         A snapshot of the Hugging Face cache is named from ``models--ORG--NAME`` on.
         """
-        directory = os.path.abspath(self._home(target, file))
+        home, file = self._place(target, at)
+        directory = os.path.abspath(home)
         relative = PurePath(os.path.relpath(directory, self.root))
         if ".." in relative.parts:
             relative = _own_name(PurePath(directory))
@@ -48,13 +49,16 @@ class Checkout:
     def region(self, target: str, at: Location) -> Region:
         if at.tensor or not at.file.endswith(".json"):
             return Region()
-        lines = _lines(self._home(target, at.file), at.file)
+        lines = _lines(*self._place(target, at))
         return Region() if lines is None else lines.region(at.pointer)
 
-    def _home(self, target: str, file: str) -> str:
-        if self.tokenizer is not None and _TOKENIZER_FILES.fullmatch(file):
-            return self.tokenizer
-        return target
+    def _place(self, target: str, at: Location) -> tuple[str, str]:
+        """The directory, and the file in it."""
+        if at.outside:
+            return os.path.split(os.path.abspath(at.file))
+        if self.tokenizer is not None and _TOKENIZER_FILES.fullmatch(at.file):
+            return self.tokenizer, at.file
+        return target, at.file
 
 
 def _own_name(directory: PurePath) -> PurePath:

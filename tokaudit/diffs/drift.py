@@ -69,7 +69,7 @@ def probe_changes(contract: Contract) -> ProbesDiff:
 
 def locked(contract: Contract, layer: str, says: str) -> Claim:
     """What the lock says."""
-    return Claim(Location(contract.lock.name).child("layers", layer), says)
+    return Claim(Location(contract.lock.name, outside=True).child("layers", layer), says)
 
 
 def claims(contract: Contract, changes: Iterable[Difference]) -> Iterator[Claim]:

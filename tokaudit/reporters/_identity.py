@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tokaudit.findings import fingerprint
+from tokaudit.findings import Location, fingerprint
 from tokaudit.report import Report
 from tokaudit.reporters import Places
 
@@ -16,14 +16,15 @@ UNREADABLE = "unreadable"  # stands where the rule of a finding would
 def of_findings(report: Report, places: Places) -> Sequence[str]:
     """One for each finding, in order: the hash of its place and fingerprint, numbered where they recur."""
     return _numbered(
-        (places.path(report.target, finding.claims[0].at.file), fingerprint(finding))
+        (places.path(report.target, finding.claims[0].at), fingerprint(finding))
         for finding in report.findings
     )
 
 
 def of_unreadable(report: Report, places: Places) -> Sequence[str]:
     """One for each unreadable part, in order."""
-    return _numbered((places.path(report.target, part.file), part.code) for part in report.unreadable)
+    parts = report.unreadable
+    return _numbered((places.path(report.target, Location(part.file)), part.code) for part in parts)
 
 
 def _numbered(parts: Iterable[tuple[str, str]]) -> Sequence[str]:

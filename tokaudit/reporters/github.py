@@ -71,7 +71,7 @@ def _of_level(report: Report, severity: Severity, view: View) -> Iterator[_Annot
 
 
 def _place(report: Report, at: Location, view: View) -> tuple[str, Region]:
-    return view.places.path(report.target, at.file), view.places.region(report.target, at)
+    return view.places.path(report.target, at), view.places.region(report.target, at)
 
 
 def _command(annotation: _Annotation, view: View) -> str:

@@ -46,5 +46,5 @@ def _text(message: str, fix: str, view: View) -> str:
 
 
 def _place(target: str, at: Location, view: View) -> Json:
-    path = plain_text(view.places.path(target, at.file), view)
+    path = plain_text(view.places.path(target, at), view)
     return {"path": path, "lines": {"begin": view.places.region(target, at).line}}

@@ -25,7 +25,7 @@ from tokaudit.report import (
 )
 from tokaudit.reporters import View
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 QUANTILES = (0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1)
 
 Json = Mapping[str, object]
@@ -181,6 +181,7 @@ def _claim(claim: Claim) -> Json:
         "pointer": None if at.tensor else at.pointer,
         "tensor": at.tensor or None,
         "rows": None if at.rows is None else list(at.rows),
+        "outside": at.outside,
         "says": claim.says,
     }
 

@@ -57,7 +57,8 @@ def render(reports: Sequence[Report], view: View) -> str:
 
 def _runs(reports: Sequence[Report], view: View) -> Sequence[Json]:
     """The id up to its last slash is what GitHub calls the category."""
-    ids = [f"tokaudit/{plain_text(view.places.path(report.target, ''), view)}/" for report in reports]
+    names = (view.places.path(report.target, Location("")) for report in reports)
+    ids = [f"tokaudit/{plain_text(name, view)}/" for name in names]
     if len(reports) > MOST_RUNS or len(set(ids)) < len(ids):
         return [_run(reports, "tokaudit/", view)]
     return [_run([report], id, view) for report, id in zip(reports, ids, strict=True)]
@@ -157,7 +158,7 @@ def _location(target: str, at: Location, view: View) -> Json:
     region = view.places.region(target, at)
     location: dict[str, object] = {
         "physicalLocation": {
-            "artifactLocation": {"uri": _uri(view.places.path(target, at.file))},
+            "artifactLocation": {"uri": _uri(view.places.path(target, at))},
             "region": {
                 "startLine": region.line,
                 "startColumn": region.column,
