@@ -17,15 +17,17 @@ from tokaudit.findings import Location, Region, Severity
 if TYPE_CHECKING:
     from tokaudit.report import Report
 
+SHOWING_TOKENS = frozenset({"html"})  # formats that want every token in the report (``Options.tokens``)
+
 
 class Places(Protocol):
     """Where the files of a report lie in the repository that its readers look at.
 
-    A report only carries locations inside a model directory. Reporters whose readers see files beside
+    A report names the files of a model from its directory on. Reporters whose readers see files beside
     findings ask here, and only for what they show.
     """
 
-    def path(self, target: str, file: str) -> str:
+    def path(self, target: str, at: Location) -> str:
         """The POSIX path of a file of that target ("" for the directory itself), relative to the repository.
 
         It is never empty and never leads out.
@@ -38,8 +40,8 @@ class Places(Protocol):
 class AsNamed:
     """Takes targets for paths in the repository. Reads nothing, so every region is the beginning."""
 
-    def path(self, target: str, file: str) -> str:
-        return inside(f"{target}/{inside(file)}")
+    def path(self, target: str, at: Location) -> str:
+        return inside(at.file if at.outside else f"{target}/{inside(at.file)}")
 
     def region(self, target: str, at: Location) -> Region:
         return Region()
