@@ -15,7 +15,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -87,6 +87,14 @@ class LoadResult:
     effective: Mapping[str, int]
     base_tokens: int
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The tokens of a text, and those among them that are the unknown token."""
+
+    tokens: int
+    unknown: int
 
 
 def start(document: int | HasFileno, *, limits: Limits | None = None) -> TokenizerProcess:
@@ -190,6 +198,19 @@ class TokenizerProcess:
     def encode_with_special(self, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
         """The same, with the tokens that the post-processor puts around a text."""
         return self._encodings("encode_with_special", texts)
+
+    def count(self, texts: Sequence[str]) -> tuple[Counted, ...]:
+        """How many tokens ``encode`` makes of each text, and how many of them are the unknown one.
+
+        Raises TokenizerFailure ("rejected") for a text that the library refuses.
+        """
+
+        def read(answer: object) -> tuple[Counted, ...]:
+            if not isinstance(answer, list) or len(answer) != len(texts):
+                raise TypeError
+            return tuple(Counted(*_ids(counts)) for counts in answer)
+
+        return self._question({"count": list(texts)}, read)
 
     def rebuild(self, document: bytes, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
         """``encode`` the texts with another tokenizer.json, which is loaded for this question only.

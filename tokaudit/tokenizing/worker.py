@@ -42,6 +42,7 @@ TEXTS_IN_ONE = 50
 LONGEST_TEXT = 4096  # characters; a longer token is left out, it would be tried in twenty texts
 BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 UNKNOWN_TEXT = "\U0010fffd"  # a private character: in no vocabulary, so it encodes to the unknown token
+OTHER_UNKNOWN_TEXT = "\U0010fffc"
 
 # Pre-tokenizers split where the kind of character changes: a token in the middle of a word needs a neighbour
 # of its own kind. Lower case, letters without case (CJK), digits, punctuation, symbols.
@@ -125,6 +126,8 @@ class Session:
     def answer(self, request: Mapping[str, list[str]], rebuilt: bytes | None) -> object:
         if "unreachable" in request:
             return unreachable(self.tokenizer, self.added)
+        if "count" in request:
+            return count(self.tokenizer, request["count"])
         if "encode_with_special" in request:
             self.tokenizer.post_processor = self.post_processor
             try:
@@ -187,6 +190,22 @@ def encode(tokenizer: Tokenizer, texts: list[str], *, special: bool = False) -> 
         if len(texts) == 1:
             return [None]
         return [ids for text in texts for ids in encode(tokenizer, [text], special=special)]
+
+
+def count(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[int, int]]:
+    """For each text the number of its tokens and of the unknown ones among them.
+
+    The unknown token is what two characters that are in no vocabulary both end in; where characters can be
+    spelled in bytes the two differ, and there is none.
+    """
+    ends = {ids[-1] if ids else None for ids in encode(tokenizer, [UNKNOWN_TEXT, OTHER_UNKNOWN_TEXT])}
+    unknown = ends.pop() if len(ends) == 1 else None
+    counts = []
+    for ids in encode(tokenizer, texts):
+        if ids is None:
+            raise ValueError("a text holds what is in no token, and there is no unknown token")
+        counts.append((len(ids), ids.count(unknown) if unknown is not None else 0))
+    return counts
 
 
 def unreachable(tokenizer: Tokenizer, added: Iterable[str]) -> list[int]:

@@ -1,0 +1,156 @@
+"""`tokaudit cost`: what a vocabulary costs, in tables, training state, logits and sequence length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tokaudit.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tokaudit.cost.run import Costs, Request
+
+
+def cost(
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", hidden=True, help="Model directory.")
+    ] = None,
+    vocab_size: Annotated[
+        list[str] | None,
+        typer.Option("--vocab-size", metavar="N", help="A number of rows instead of a model; repeatable."),
+    ] = None,
+    hidden: Annotated[
+        int | None, typer.Option("--hidden", metavar="D", help="The width of the tables, without a model.")
+    ] = None,
+    tied: Annotated[
+        bool | None,
+        typer.Option("--tied/--untied", help="Whether the tables are one, without a model: untied."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="DTYPE", help="What the tables are stored in: bfloat16."),
+    ] = None,
+    add: Annotated[int | None, typer.Option("--add", metavar="K", help="Beside it K tokens more.")] = None,
+    pad_to_multiple_of: Annotated[
+        int | None,
+        typer.Option(
+            "--pad-to-multiple-of", metavar="M", help="Beside it the rows rounded up to a multiple."
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Texts at once, for the logits.")] = 1,
+    length: Annotated[int, typer.Option("--length", metavar="L", help="Tokens of each text.")] = 2048,
+    logits_dtype: Annotated[
+        str, typer.Option("--logits-dtype", metavar="DTYPE", help="What logits are computed in.")
+    ] = "float32",
+    corpus: Annotated[
+        str | None, typer.Option("--corpus", metavar="FILE", help="A UTF-8 text that the tokenizers encode.")
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option("--tokenizer", metavar="DIR", help="Beside it this tokenizer's vocabulary; repeatable."),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal or json.")
+    ] = "terminal",
+    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+) -> Outcome:
+    """Say what a vocabulary costs: its tables, their state in training, logits, and the length of texts.
+
+    PATH is a model directory. Without one, `--vocab-size` and `--hidden` describe the tables; with
+    `--tokenizer` their rows are those that the tokenizer needs. Every vocabulary is a column of one table.
+    A DTYPE is float32, bfloat16, float16 or float8.
+
+    \b
+    Examples:
+      tokaudit cost path/to/model
+      tokaudit cost path/to/model --add 1000 --pad-to-multiple-of 128
+      tokaudit cost --vocab-size 32000 --vocab-size 128000 --hidden 4096 --batch 8 --length 4096
+      tokaudit cost path/to/model --corpus text.txt --tokenizer other/tokenizer
+
+    \b
+    Exit codes:
+      0  shown
+      2  a wrong call, or something that could not be read (the rest is shown)
+    """
+    from tokaudit.cli import streams
+    from tokaudit.cost.tables import Positions
+    from tokaudit.errors import UsageError
+    from tokaudit.reporters import _cost
+
+    if format not in _cost.RENDER:
+        raise UsageError(f"--format must be terminal or json, not {format!r}")
+    view = streams.view(color)
+    for option, number in (
+        ("--hidden", hidden),
+        ("--add", add),
+        ("--pad-to-multiple-of", pad_to_multiple_of),
+        ("--batch", batch),
+        ("--length", length),
+    ):
+        if number is not None and number < 1:
+            raise UsageError(f"{option} must be at least 1, not {number}")
+    for option, name in (("--dtype", dtype), ("--logits-dtype", logits_dtype)):
+        _known(option, name)
+
+    from tokaudit.cost.run import Request
+
+    request = Request(
+        path=path,
+        vocab_sizes=tuple(map(_number, vocab_size or [])),
+        hidden=hidden,
+        tied=tied,
+        dtype=dtype,
+        add=add,
+        multiple=pad_to_multiple_of,
+        positions=Positions(batch, length, logits_dtype),
+        corpus=corpus,
+        tokenizers=tuple(tokenizer or []),
+    )
+    found = _found(request)
+    return _outcome(_cost.RENDER[format](found, view), found)
+
+
+def _found(request: Request) -> Costs:
+    from tokaudit.cli.progress import copying, progress
+    from tokaudit.cost.run import costs
+    from tokaudit.errors import FactMissing, TokauditError, UsageError
+
+    if request.path is None and not (request.vocab_sizes or request.tokenizers):
+        raise UsageError("nothing to cost", hint="give a model directory, or --vocab-size and --hidden")
+    if request.path is not None and request.vocab_sizes:
+        raise UsageError("a model directory and --vocab-size exclude each other")
+    try:
+        if request.corpus is None:
+            with progress("reading"):
+                return costs(request, None)
+        with copying(f"encoding {request.corpus}") as bar:
+            return costs(request, bar)
+    except FactMissing as missing:
+        raise TokauditError(f"{request.path or request.tokenizers[0]}: {missing.reason}") from missing
+
+
+def _outcome(text: str, found: Costs) -> Outcome:
+    """With what could not be read there is no full answer: exit code 2, and its line."""
+    from tokaudit.cli import streams
+    from tokaudit.report import Verdict
+
+    if not found.errors:
+        return Outcome(text)
+    return Outcome(text, Verdict.NO_VERDICT, streams.error_lines(found.errors))
+
+
+def _known(option: str, name: str | None) -> None:
+    from tokaudit.cost.tables import DTYPES
+    from tokaudit.errors import UsageError
+
+    if name is not None and name not in DTYPES:
+        raise UsageError(f"{option} must be one of {', '.join(DTYPES)}, not {name!r}")
+
+
+def _number(text: str) -> int:
+    from tokaudit.errors import UsageError
+
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 18 and int(text)):
+        raise UsageError(f"--vocab-size must be a number of rows, not {text!r}")
+    return int(text)
