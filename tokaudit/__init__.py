@@ -78,17 +78,21 @@ def check(
     tensor_parallel: int | None = None,
     deep: bool = False,
     lock: str | os.PathLike[str] | None = None,
+    base: str | os.PathLike[str] | None = None,
+    optimizer: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Audit one model directory.
 
     ``tokenizer`` takes the tokenizer from another directory. ``select`` and ``ignore`` name rules by code,
     slug or the beginning of a code ("TA2"). Without ``read_weights`` no weights file is opened.
     ``tensor_parallel`` is the number of devices that the rows are to be divided among. ``deep`` reads the
-    values of the tables. ``lock`` is the file of a lock to compare with.
+    values of the tables. ``lock`` is the file of a lock to compare with. ``base`` is the directory of the
+    model that an adapter is for, ``optimizer`` a file or directory with the state of the optimizer.
 
     Raises UsageError for a rule that does not exist, and UsageError or Unreadable where nothing can be
     audited. Parts that cannot be read are listed in ``Report.unreadable``.
     """
+    import os
     from dataclasses import replace
 
     from tokaudit.audit import run, select_rules
@@ -97,6 +101,11 @@ def check(
 
     rules = select_rules(tuple(select), tuple(ignore))
     options = Options(tensor_parallel=tensor_parallel, read_weights=read_weights, deep=deep)
+    options = replace(
+        options,
+        base=None if base is None else os.fspath(base),
+        optimizer=None if optimizer is None else os.fspath(optimizer),
+    )
     if lock is not None:
         from tokaudit.locks.read import read
 

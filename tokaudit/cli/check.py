@@ -28,6 +28,16 @@ def check(
         str | None,
         typer.Option("--lock", metavar="FILE", help="Compare with a lock that `tokaudit lock` made (TA5xx)."),
     ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="PATH", help="The model that an adapter is for (TA8xx)."),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            "--optimizer", metavar="PATH", help="Also audit the state of an optimizer, a file or directory."
+        ),
+    ] = None,
     no_weights: Annotated[
         bool | None,
         typer.Option("--no-weights/--weights", help="Open no weights file; what needs one is skipped."),
@@ -130,6 +140,8 @@ def check(
       tokaudit check models --baseline baseline.json
       tokaudit check path/to/model --lock tokaudit.lock
       tokaudit check --lock tokaudit.lock --tokenizer path/in/container
+      tokaudit check path/to/adapter --base path/to/model
+      tokaudit check checkpoint-500 --optimizer checkpoint-500/optimizer.pt
 
     \b
     Exit codes:
@@ -178,6 +190,8 @@ def check(
             options,
             tokenizer=tokenizer,
             lock=lock,
+            base=base,
+            optimizer=optimizer,
             write_baseline=write_baseline,
             config=config,
             isolated=isolated,

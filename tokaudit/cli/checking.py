@@ -17,7 +17,7 @@ from tokaudit.contract import Options
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Severity
 from tokaudit.report import Report, Verdict
-from tokaudit.reporters import reporter
+from tokaudit.reporters import SHOWING_TOKENS, reporter
 
 if TYPE_CHECKING:
     from tokaudit.choices import Choices
@@ -33,6 +33,8 @@ def checked(
     *,
     tokenizer: str | None,
     lock: str | None,
+    base: str | None,
+    optimizer: str | None,
     write_baseline: str | None,
     config: str | None,
     isolated: bool,
@@ -44,7 +46,7 @@ def checked(
     ``options`` are those that the environment and files may state, too, by their keys, with None for what was
     not given. Raises UsageError, and Unreadable for a lock or a baseline, before anything is audited.
     """
-    beside = [tokenizer] if tokenizer is not None else []
+    beside = [path for path in (tokenizer, base, optimizer) if path is not None]
     choices, file, notes = settings(
         options, config=config, isolated=isolated, audited=[*targets.roots, *beside]
     )
@@ -62,7 +64,7 @@ def checked(
     off = file.off if file is not None else ()
     audit = Audit(
         tokenizer,
-        _options(choices, lock),
+        replace(_options(choices, lock), base=base, optimizer=optimizer),
         select_rules(choices.select or (), (*(choices.ignore or ()), *off)),
     )
     if opening is not None:
@@ -86,7 +88,14 @@ def _options(choices: Choices, lock: str | None) -> Options:
         read_weights=not choices.no_weights,
         deep=bool(choices.deep),
         lock=_lock(lock),
+        tokens=not SHOWING_TOKENS.isdisjoint(_formats(choices)),
     )
+
+
+def _formats(choices: Choices) -> set[str]:
+    """Those that a report is asked for in."""
+    files = {output.partition("=")[0] for output in choices.output or ()}
+    return files | {choices.format or ""}
 
 
 def _lock(path: str | None) -> Lock | None:

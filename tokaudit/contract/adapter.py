@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from tokaudit.contract.checkpoint import Embeddings, Table, TableComparison, TableKind, Tensor
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.contract.vocabulary import Vocabulary
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 
 NOT_AN_ADAPTER = Missing("not an adapter (there is no adapter_config.json)")
+_NOT_COMPARED = Missing("the tables were not compared")
 
 
 class Change(enum.Enum):
@@ -30,6 +32,7 @@ class AdaptedTable:
     ``module`` is the module's name in the base ("model.embed_tokens"). ``tensor`` is the one whose ``axis``
     counts the table's rows: of low-rank factors the one with an entry for each token. ``rows_or`` is its
     length there; Missing where no tensor tells, as the rows of chosen tokens do not. ``hidden`` is the width.
+    ``malformed`` says what is wrong with a tensor that should tell and does not.
     """
 
     kind: TableKind
@@ -39,11 +42,7 @@ class AdaptedTable:
     axis: int
     rows_or: int | Missing
     hidden: int | None = None
-
-    @property
-    def side(self) -> str:
-        """"input" or "output"."""
-        return "input" if self.kind is TableKind.INPUT else "output"
+    malformed: str = ""
 
     def says(self, words: str) -> Claim:
         return Claim(self.tensor.at, words)
@@ -73,12 +72,9 @@ class Base:
     name: str
     named_by: Location | None
     config_or: Document | Missing
-    embeddings_or: Embeddings | Missing
-    comparison_or: TableComparison | Missing = Missing("the tables were not compared")
-
-    @property
-    def embeddings(self) -> Embeddings:
-        return present(self.embeddings_or)
+    embeddings: Embeddings
+    vocabulary_or: Vocabulary | Missing
+    comparison_or: TableComparison | Missing = _NOT_COMPARED
 
     def at(self, place: Location) -> Location:
         """A location inside the base, as the report of the adapter names it."""
@@ -93,13 +89,15 @@ class Base:
         Where no output table is stored, it is the input table. Raises FactMissing.
         """
         embeddings = self.embeddings
-        pair: tuple[Table | Missing, ...] = (embeddings.input_or, embeddings.output_or)
-        for table in pair if kind is TableKind.INPUT else pair[::-1]:
-            if isinstance(table, Table) and isinstance(table.rows_or, int) and not table.malformed:
-                return Fact(table.rows_or, self.at(table.at))
-        expected = embeddings.expected_input
+        stored = embeddings.output_or
+        if (kind is TableKind.INPUT and not embeddings.inverted) or isinstance(stored, Missing):
+            stored = embeddings.input_or
+        if isinstance(stored, Table) and isinstance(stored.rows_or, int):
+            return Fact(stored.rows_or, self.at(stored.at))
+        own = stored.expected if isinstance(stored, Table) else embeddings.expected_input_or
+        expected = present(own)
         if not expected.terms:
-            raise FactMissing(f"neither weights nor config.json of the base {self.name} tell its rows")
+            raise FactMissing(f"neither the weights nor config.json of the base {self.name} tell its rows")
         return Fact(expected.value, self.at(expected.terms[0].at))
 
     @property
@@ -114,11 +112,9 @@ class Base:
 
     @property
     def hidden(self) -> int | None:
-        """The width of its tables, where one is stored."""
-        for table in (self.embeddings.input_or, self.embeddings.output_or):
-            if isinstance(table, Table) and not table.packed:
-                return table.hidden
-        return None
+        """The width of its input table, where it is stored plainly."""
+        table = self.embeddings.input_or
+        return table.hidden if isinstance(table, Table) and not table.packed else None
 
     @property
     def tied(self) -> bool:
@@ -149,7 +145,8 @@ class Adapter:
 
     ``method`` is PEFT's name for it ("LORA"; "" where it states none). ``tables`` are all that it holds of
     the base's tables of token rows. ``comparison_or`` compares its whole input table with its whole output
-    table, where it holds both. ``keeps_tie`` says that it was trained with ``ensure_weight_tying``.
+    table, where it holds both. ``keeps_tie`` says that it was trained with ``ensure_weight_tying``,
+    ``beside_model`` that the directory holds a whole model's weights, too.
     """
 
     config: Document
@@ -157,8 +154,9 @@ class Adapter:
     base_or: Base | Missing
     tables_or: tuple[AdaptedTable, ...] | Missing
     chosen: tuple[ChosenTokens, ...] = ()
-    comparison_or: TableComparison | Missing = Missing("the adapter holds no two whole tables")
+    comparison_or: TableComparison | Missing = _NOT_COMPARED
     keeps_tie: bool = False
+    beside_model: bool = False
 
     @property
     def base(self) -> Base:

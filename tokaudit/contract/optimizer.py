@@ -28,7 +28,7 @@ def has_shape(tensors: Mapping[str, Shape], shape: Shape) -> bool:
 
 
 def parameter_shape(tensors: Mapping[str, Shape]) -> Shape:
-    """The shape of the parameter that these tensors are kept of; () where they do not tell (step counters)."""
+    """The shape of the parameter that these tensors are kept of; () where they do not tell."""
     for names in FACTORS:
         if all(name in tensors for name in names):
             rows, columns = (_count(tensors[name]) for name in names)

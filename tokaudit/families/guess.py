@@ -236,6 +236,18 @@ def _rank(stem: str, endings: tuple[str, ...]) -> int | None:
     return None
 
 
+def is_input_name(module: str) -> bool:
+    """Whether a module of that name is an input table wherever there is one."""
+    rank = _rank(module, INPUT_ENDINGS)
+    return rank is not None and rank < _STRONG
+
+
+def is_output_name(module: str) -> bool:
+    """The same for an output table."""
+    rank = _rank(module, OUTPUT_ENDINGS)
+    return rank is not None and rank < _STRONG_OUTPUT
+
+
 # --- tables --------------------------------------------------------------------------------------------
 
 

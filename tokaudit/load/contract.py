@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tokaudit.contract import (
+    Adapter,
     Checkpoint,
     Contract,
     Document,
@@ -20,7 +21,8 @@ from tokaudit.contract import (
     Table,
     TableComparison,
 )
-from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.contract.adapter import NOT_AN_ADAPTER
+from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.families import id_defaults, resolve
 from tokaudit.findings import Location
 from tokaudit.formats import config, special_tokens
@@ -31,6 +33,7 @@ from tokaudit.load.tokenizer import read_tokenizer
 from tokaudit.sources import Source
 from tokaudit.tokenizing import TokenizerProcess
 
+NO_TABLES = Missing("the weights are an adapter's, which has no tables of its own")
 SIGNS_OF_A_MODEL = (
     "config.json, a tokenizer (tokenizer.json, vocab.json, vocab.txt, tokenizer.model) or *.safetensors"
 )
@@ -57,11 +60,13 @@ def read_contract(
         tokenizer_config, tokens.document("special_tokens_map.json"), config_beside
     )
     checkpoint = _checkpoint(model, model_config, options)
-    embeddings = resolve(model_config, checkpoint)
+    adapter = _adapter(model, checkpoint, options)
+    alone = isinstance(adapter, Adapter) and not adapter.beside_model
+    embeddings = resolve(model_config, NO_TABLES if alone else checkpoint)
     vocabulary, templates, problem = read_tokenizer(
         tokens, _running(tokens, process), tokenizer_config, config_beside, special, options
     )
-    nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint))
+    nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint, adapter))
     if nothing and not model.unreadable and options.read_weights:
         hint = f"looked for {SIGNS_OF_A_MODEL}"
         raise Unreadable("no-model", "", f"no model in {model.source.name}", hint=hint)
@@ -88,6 +93,7 @@ def read_contract(
         pools=_pools(model),
         outside=tuple(file for reader in readers for file in reader.outside),
         options=options,
+        adapter_or=adapter,
     )
     if ahead is not None:
         ahead.join()
@@ -142,6 +148,20 @@ def _checkpoint(model: Reader, model_config: Document | Missing, options: Option
         "the weights",
         lambda: read_checkpoint(model.source, preferred if isinstance(preferred, str) else None),
     )
+
+
+def _adapter(model: Reader, checkpoint: Checkpoint | Missing, options: Options) -> Adapter | Missing:
+    """The adapter that the directory is, or that lies beside a model in it, where its base is named."""
+    if "adapter_config.json" not in model.names:
+        if options.base is not None:
+            raise UsageError(
+                f"--base is for an adapter, and {model.source.name} has no adapter_config.json",
+                hint="give the directory that PEFT saved",
+            )
+        return NOT_AN_ADAPTER
+    from tokaudit.load.adapter import read_adapter
+
+    return read_adapter(model, checkpoint, options)
 
 
 def _id_fields(model_config: Document | Missing, generation_config: Document | Missing) -> Iterator[IdField]:

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokaudit.contract import Contract, present
+from tokaudit.errors import FactMissing
+from tokaudit.findings import Finding, Severity
+from tokaudit.rule import Rule
+from tokaudit.rules.adapter._base import SIDES, named_by, what
+from tokaudit.text import counted, listed
+
+
+class AdapterTiedCopiesDiffer(Rule):
+    """The adapter holds two different copies of the one table of a tied base.
+
+    ## What it finds
+
+    A base whose input and output embeddings are one table, and an adapter that holds both of them whole,
+    with different values. Equal copies are how PEFT saves a tied table, and fine.
+
+    ## Why it matters
+
+    Only one of them can be the table of the merged model. Which one depends on the order of loading, and
+    the other is lost without a word: either the input or the output side is not what was trained.
+
+    ## How to fix it
+
+    Train with `ensure_weight_tying=True` (PEFT 0.18 or newer), which keeps the copies one. To keep what was
+    trained, untie the base first: save it with `tie_word_embeddings=false` and both tables, and use that as
+    the base.
+    """
+
+    code = "TA803"
+    severity = Severity.ERROR
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        adapter = contract.adapter
+        held = [table for kind in SIDES if (table := adapter.whole(kind)) is not None]
+        if len(held) < len(SIDES):
+            return
+        base = adapter.base
+        if not base.tied:
+            return
+        if held[0].tensor.shape != held[1].tensor.shape:
+            raise FactMissing("the copies have different shapes")
+        comparison = present(adapter.comparison_or)
+        if comparison.equal:
+            return
+        rows = comparison.different_rows
+        which = listed([str(row) for row in comparison.first], total=rows)
+        by = comparison.max_difference
+        yield self.finding(
+            f"{counted(rows, 'row')} of the adapter's two copies of one table differ: {held[0].module} and "
+            f"{held[1].module}" + (f" (rows {which}; by up to {by:.3g})" if by is not None else ""),
+            [*(table.says(what(table)) for table in held), *base.tie_claims()],
+            why=f"{named_by(base)} has one table for both: merging keeps one copy and loses the other",
+            fix="train with `ensure_weight_tying=True`, or untie the base and merge into that",
+            subject=", ".join(table.module for table in held),
+        )

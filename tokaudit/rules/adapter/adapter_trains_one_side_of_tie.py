@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokaudit.contract import AdaptedTable, Change, Contract, TableKind
+from tokaudit.findings import Finding, Severity
+from tokaudit.rule import Rule
+from tokaudit.rules.adapter._base import SIDES, named_by, side, what
+
+
+class AdapterTrainsOneSideOfTie(Rule):
+    """The adapter changes the input or the output embeddings of a base that ties them.
+
+    ## What it finds
+
+    A base whose input and output embeddings are one table, and an adapter that holds a table, or factors,
+    for one side only. Adapters that were trained with `ensure_weight_tying`, and rows of chosen tokens on
+    the input side (`trainable_token_indices`), are left alone: PEFT applies those to both sides.
+
+    ## Why it matters
+
+    While the adapter is loaded, the two sides differ. When it is merged, the change is written into the one
+    table that both sides share, so the merged model is another one than the one that was trained; or the
+    tie is lost, depending on the version of PEFT.
+
+    ## How to fix it
+
+    Train with `ensure_weight_tying=True` (PEFT 0.18 or newer), or name both modules
+    (`modules_to_save=["embed_tokens", "lm_head"]`). To keep what was trained, untie the base first: save it
+    with `tie_word_embeddings=false` and both tables, and merge into that.
+    """
+
+    code = "TA802"
+    severity = Severity.WARNING
+
+    def check(self, contract: Contract) -> Iterator[Finding]:
+        adapter = contract.adapter
+        changed = [table for table in adapter.tables if not table.malformed]
+        kinds = {table.kind for table in changed}
+        if len(kinds) != 1 or adapter.keeps_tie or all(map(_is_shared, changed)):
+            return
+        base = adapter.base
+        if not base.tied:
+            return
+        kind = kinds.pop()
+        other = next(each for each in SIDES if each is not kind)
+        names = ", ".join(dict.fromkeys(table.module for table in changed))
+        yield self.finding(
+            f"the adapter changes the {kind.value} ({names}) and not the {other.value}, "
+            "which are the same table in its base",
+            [
+                *(table.says(what(table)) for table in changed),
+                *base.tie_claims(),
+            ],
+            why=f"merged, the {side(other)} side changes too: it is another model than the one trained "
+            f"on {named_by(base)}",
+            fix="train with `ensure_weight_tying=True`, or untie the base before merging",
+            subject=names,
+        )
+
+
+def _is_shared(table: AdaptedTable) -> bool:
+    """Whether PEFT applies the change to the other side of a tie by itself."""
+    return table.change is Change.ROWS and table.kind is TableKind.INPUT
