@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
 
 from tokaudit.contract.facts import Missing
 from tokaudit.findings import Location
@@ -166,8 +165,12 @@ class Ledger:
         None where there are none, or where the old ones got no gradient.
         """
         new, old = (self.per_visit(ids, output=output) for ids in (self.visited_new, self.visited_old))
-        usual = median(old) if old else 0.0
-        return median(new) / usual if new and usual else None
+        return median(new) / median(old) if new and median(old) else None
+
+
+def median(values: list[float]) -> float:
+    """The one in the middle, the lower one of two; 0 without any."""
+    return sorted(values)[(len(values) - 1) // 2] if values else 0.0
 
 
 def _at(values: array[float], id: int) -> float | None:
