@@ -4,6 +4,7 @@ A property returns its fact or raises FactMissing with the reason; nothing here 
 "we could not tell". Collections are empty where the files state nothing.
 """
 
+from tokaudit.contract.adapter import AdaptedTable, Adapter, Base, Change, ChosenTokens
 from tokaudit.contract.batch import (
     AttentionMask,
     Batch,
@@ -14,7 +15,6 @@ from tokaudit.contract.batch import (
     Positions,
     Unmasked,
 )
-from tokaudit.contract.adapter import AdaptedTable, Adapter, Base, Change, ChosenTokens
 from tokaudit.contract.checkpoint import (
     DTYPE_BITS,
     FLOAT_DTYPES,
@@ -46,6 +46,7 @@ from tokaudit.contract.module import (
     LiveTie,
     LookupOptions,
     OptimizerFacts,
+    Probed,
     Stale,
     TiedBy,
 )
@@ -132,6 +133,7 @@ __all__ = [
     "Pipeline",
     "Positions",
     "Probe",
+    "Probed",
     "Rebuilt",
     "Reference",
     "Residual",

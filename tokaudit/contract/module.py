@@ -133,11 +133,21 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """What a module was seen to do; no deviation means the plain thing.
+
+    ``unanswered`` says why it could not be called ("" where it was, or where a deviation says it).
+    """
+
+    deviations: tuple[Deviation, ...]
+    unanswered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LiveModule:
     """A model in memory. ``wrappers`` are the classes around it that were taken off.
 
-    ``parameter_count`` counts a tied table once, ``untied_count`` twice. ``lookup_or`` and
-    ``projection_or`` are what the probes found; empty where the module does the plain thing.
+    ``parameter_count`` counts a tied table once, ``untied_count`` twice.
     """
 
     input: LiveTable
@@ -146,8 +156,8 @@ class LiveModule:
     tie_or: LiveTie | Missing
     parameter_count: int
     untied_count: int
-    lookup_or: tuple[Deviation, ...] | Missing
-    projection_or: tuple[Deviation, ...] | Missing
+    lookup: Probed
+    projection_or: Probed | Missing
     optimizer_or: OptimizerFacts | Missing
     wrappers: tuple[str, ...] = ()
 
@@ -168,9 +178,5 @@ class LiveModule:
         return present(self.optimizer_or)
 
     @property
-    def lookup(self) -> tuple[Deviation, ...]:
-        return present(self.lookup_or)
-
-    @property
-    def projection(self) -> tuple[Deviation, ...]:
+    def projection(self) -> Probed:
         return present(self.projection_or)
