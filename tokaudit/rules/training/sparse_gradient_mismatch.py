@@ -51,7 +51,7 @@ class SparseGradientMismatch(Rule):
                 return
         if sparse and module.tied:
             yield self.finding(
-                f"{module.input.name} asks for sparse gradients; the output that is tied to it has dense ones",
+                f"{module.input.name} asks for sparse gradients; the output tied to it has dense ones",
                 [*claims, module.output.says("the same table: a gradient for every row")],
                 why="the sum is dense: nothing is saved, and it costs a conversion in every step",
                 fix="sparse=False",
