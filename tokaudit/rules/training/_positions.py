@@ -1,0 +1,15 @@
+"""How the rules about a batch name a position in it."""
+
+from __future__ import annotations
+
+from tokaudit.contract import Positions
+from tokaudit.text import named
+
+
+def id_at(positions: Positions) -> str:
+    """``7 "the" at input_ids[2, 17]``; without the text where no tokenizer tells it."""
+    return f"{id_text(positions)} at {positions.place}"
+
+
+def id_text(positions: Positions) -> str:
+    return str(positions.id) if positions.content is None else named(positions.id, positions.content)
