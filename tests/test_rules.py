@@ -22,12 +22,17 @@ CASES = [
 ]
 
 
-def audit(directory: Path, args: list[str], locked: Path | None = None) -> Report:
+def audit(
+    directory: Path, args: list[str], locked: Path | None = None, adapter: Path | None = None
+) -> Report:
     """`tokaudit check` with the options of a fixture, as the library call.
 
-    ``locked`` is a directory whose lock is given as --lock.
+    ``locked`` is a directory whose lock is given as --lock. An ``adapter`` is audited with the directory as
+    its --base.
     """
     options: dict[str, Any] = {}
+    if adapter is not None:
+        options["base"], directory = directory, adapter
     arguments = iter(args)
     for name in arguments:
         if name == "--no-weights":
@@ -58,7 +63,10 @@ def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
     locked = None
     if "lock" in case:
         locked = build(changed(base(case["base"]), case["lock"]), tmp_path / "locked")
-    report = audit(build(description, tmp_path / "model"), case.get("args", []), locked)
+    adapter = None
+    if "adapter" in case:
+        adapter = build(changed(base("adapter"), case["adapter"]), tmp_path / "adapter")
+    report = audit(build(description, tmp_path / "model"), case.get("args", []), locked, adapter)
     found = {finding.slug: finding.severity.word for finding in report.findings}
     own = RULES[code].slug
     assert found.pop(own, None) == case["finds"], found
