@@ -103,6 +103,8 @@ def summarise(contract: Contract) -> Summary:
         tied=_known(lambda: contract.embeddings.tie.tied),
         weights_bytes=_known(lambda: contract.checkpoint.nbytes),
         weights_files=_known(lambda: len(contract.checkpoint.shards)),
+        parameters=_known(lambda: contract.module.parameter_count),
+        parameters_untied=_known(lambda: contract.module.untied_count),
         roles=tuple(contract.roles.items()),
         values=_known(lambda: contract.values),
         stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]

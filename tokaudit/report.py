@@ -70,7 +70,8 @@ class TableFacts:
 class Summary:
     """The facts at a glance; None (or empty) where the files do not say.
 
-    ``tied`` is how the newest loader reads the flags. ``base_tokens`` and ``added_tokens`` count tokens,
+    ``tied`` is how the newest loader reads the flags; of a live module, whether the two are one in memory,
+    and ``parameters`` counts its parameters as they are, ``parameters_untied`` with a table for each side. ``base_tokens`` and ``added_tokens`` count tokens,
     ``required_rows`` is the largest id + 1. ``values`` is what `--deep` read of the tables.
     """
 
@@ -87,6 +88,8 @@ class Summary:
     tied: bool | None = None
     weights_bytes: int | None = None
     weights_files: int | None = None
+    parameters: int | None = None
+    parameters_untied: int | None = None
     roles: tuple[tuple[Role, Token], ...] = ()
     stop_ids: tuple[tuple[int, str | None], ...] = ()
     values: Values | None = None

@@ -105,6 +105,8 @@ def _facts(facts: Summary) -> Json:
         "tied": facts.tied,
         "weights_bytes": facts.weights_bytes,
         "weights_files": facts.weights_files,
+        "parameters": facts.parameters,
+        "parameters_untied": facts.parameters_untied,
         "roles": [
             {"role": role.value, "id": token.id, "content": token.content} for role, token in facts.roles
         ],

@@ -110,8 +110,17 @@ def known_facts(facts: Summary) -> Iterator[tuple[str, str]]:
     yield "special tokens", _roles(facts) or UNKNOWN
     if facts.stop_ids:
         yield "stop ids", ", ".join(named(id, content) for id, content in facts.stop_ids)
-    if facts.weights_bytes is not None:
+    if facts.parameters is not None:
+        yield "parameters", _parameters(facts)
+    elif facts.weights_bytes is not None:
         yield "weights", f"{size(facts.weights_bytes)} in {counted(facts.weights_files or 0, 'file')}"
+
+
+def _parameters(facts: Summary) -> str:
+    """``7,728 (12,848 without the tie), 30.2 KiB``, of a module in memory."""
+    untied = facts.parameters_untied
+    without = f" ({untied:,} without the tie)" if untied and untied != facts.parameters else ""
+    return f"{facts.parameters or 0:,}{without}, {size(facts.weights_bytes or 0)}"
 
 
 def _architecture(facts: Summary) -> str:
