@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from tokaudit.contract import Contract, Table, Vocabulary
+from tokaudit.contract import Contract, Table, Vocabulary, reserved_name
 from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.findings import Finding
-from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts
+from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts, Tokens
 from tokaudit.rule import Rule, all_rules, find_rule
 from tokaudit.text import closest
 
@@ -107,13 +107,36 @@ def summarise(contract: Contract) -> Summary:
         parameters_untied=_known(lambda: contract.module.untied_count),
         roles=tuple(contract.roles.items()),
         values=_known(lambda: contract.values),
+        input_rows=_known(lambda: contract.embeddings.input_rows.value),
+        tables=tuple(map(_table, _known(lambda: contract.embeddings.tables) or ())),
+        tokens=_known(lambda: _tokens(contract)) if contract.options.tokens else None,
         stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
     )
 
 
 def _table(table: Table) -> TableFacts:
     rows = table.rows_or if isinstance(table.rows_or, int) else None
-    return TableFacts(table.name, rows, table.hidden, table.tensor.dtype, table.tensor.file)
+    tensor = table.tensor
+    return TableFacts(table.name, rows, table.hidden, tensor.dtype, tensor.file, tensor.nbytes, table.kind)
+
+
+def _tokens(contract: Contract) -> Tokens:
+    vocabulary = contract.vocabulary
+    base = _known(lambda: vocabulary.base.ids) or {}
+    ids = vocabulary.by_content
+    texts = vocabulary.by_id
+    marked = {ids[token.content] for token in vocabulary.added if token.special}
+    reserved = {id for id, text in texts.items() if reserved_name(text) and id not in contract.uses}
+    return Tokens(
+        texts=texts,
+        added=frozenset(ids[token.content] for token in vocabulary.added if token.content not in base),
+        special=frozenset(marked.union(token.id for token in contract.roles.values()) - reserved),
+        reserved=frozenset(reserved),
+        referred_by={
+            id: tuple(dict.fromkeys(reference.words for reference in references))
+            for id, references in contract.references.items()
+        },
+    )
 
 
 def _count_beyond_base(vocabulary: Vocabulary) -> int:

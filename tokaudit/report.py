@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokaudit.contract import Role, Token, Values
+from tokaudit.contract import Role, TableKind, Token, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
 
@@ -64,6 +65,24 @@ class TableFacts:
     hidden: int | None
     dtype: str
     file: str
+    nbytes: int = 0
+    kind: TableKind = TableKind.INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Every token of a model by its declared id, for reports that show them all (``Options.tokens``).
+
+    ``added`` are the ids of added tokens that are not in the base vocabulary, ``reserved`` those of tokens
+    whose text says that they keep a place and that nothing refers to, ``special`` those of others that a file
+    marks as special or gives a role. ``referred_by`` says what names an id outside the vocabulary.
+    """
+
+    texts: Mapping[int, str]
+    added: frozenset[int]
+    special: frozenset[int]
+    reserved: frozenset[int]
+    referred_by: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +91,9 @@ class Summary:
 
     ``tied`` is how the newest loader reads the flags; of a live module, whether the two are one in memory,
     and ``parameters`` counts its parameters as they are, ``parameters_untied`` with a table for each side. ``base_tokens`` and ``added_tokens`` count tokens,
-    ``required_rows`` is the largest id + 1. ``values`` is what `--deep` read of the tables.
+    ``required_rows`` is the largest id + 1. ``input_rows`` counts those of the input table and
+    of tables that continue it, ``tables`` are all that were found. ``values`` is what `--deep` read of the
+    tables, ``tokens`` are there where they were asked for.
     """
 
     architecture: str | None = None
@@ -93,6 +114,9 @@ class Summary:
     roles: tuple[tuple[Role, Token], ...] = ()
     stop_ids: tuple[tuple[int, str | None], ...] = ()
     values: Values | None = None
+    input_rows: int | None = None
+    tables: tuple[TableFacts, ...] = ()
+    tokens: Tokens | None = None
 
 
 class Verdict(enum.Enum):

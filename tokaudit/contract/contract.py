@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.adapter import NOT_AN_ADAPTER, Adapter
+from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.ledger import NO_LEDGER, Ledger
