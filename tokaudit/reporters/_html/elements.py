@@ -1,0 +1,53 @@
+"""HTML that is safe by construction: whatever is not `Markup` is a text, and is made inert and escaped."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from tokaudit.reporters import View
+from tokaudit.reporters._texts import plain_text
+
+_VIEW = View()
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]+`')  # token texts and commands
+_VOID = frozenset({"link", "meta", "wbr"})
+
+
+class Markup(str):
+    """HTML that is ready to be used, in ASCII."""
+
+    __slots__ = ()
+
+
+def text(words: str) -> Markup:
+    """A text, possibly from a model, as what a browser shows and never acts on."""
+    return _ascii(html.escape(plain_text(words, _VIEW)))
+
+
+def sentence(words: str) -> Markup:
+    """The same; what stands in quotes or backticks is set as code, so that right-to-left texts stay apart."""
+    words = plain_text(words, _VIEW)
+    parts: list[str] = []
+    at = 0
+    for quoted in _QUOTED.finditer(words):
+        parts += [text(words[at : quoted.start()]), element("code", quoted[0].strip("`"))]
+        at = quoted.end()
+    return Markup("".join([*parts, text(words[at:])]))
+
+
+def element(name: str, /, *children: str, **attributes: str) -> Markup:
+    """``element("p", "a < b", class_="x")`` -> ``<p class="x">a &lt; b</p>``; ``data_id`` is ``data-id``."""
+    stated = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items()
+    )
+    if name in _VOID:
+        return Markup(f"<{name}{stated}>")
+    return Markup(f"<{name}{stated}>{joined(*children)}</{name}>")
+
+
+def joined(*children: str) -> Markup:
+    return Markup("".join(child if isinstance(child, Markup) else text(child) for child in children))
+
+
+def _ascii(words: str) -> Markup:
+    return Markup(words.encode("ascii", "xmlcharrefreplace").decode("ascii"))
