@@ -61,8 +61,7 @@ def model(tmp_path: Path, config: Description, tensors: Description) -> str:
 def test_a_table_of_50000_rows_of_4096_in_float16_has_390_6_mib() -> None:
     found = asked(vocab_sizes=(50_000,), hidden=4096, dtype="float16")
     text = _cost.RENDER["terminal"](found, View())
-    (line,) = (line for line in text.splitlines() if "input table, stored" in line)
-    assert line.split()[-2:] == ["390.6", "MiB"]
+    assert "bytes as stored (F16)\n  input embeddings        390.6 MiB\n" in text
     assert found.columns[0].tables.main.stored == 50_000 * 4096 * 2
 
 
@@ -490,7 +489,7 @@ def test_the_terminal_shows_a_column_for_each_vocabulary(tmp_path: Path) -> None
     assert (result.returncode, result.stderr) == (0, "")
     lines = {line.split("  ")[1]: line.split() for line in result.stdout.splitlines() if line[:2] == "  "}
     assert lines["rows"] == ["rows", "32,000", "64,000", "128,000"]
-    assert lines["together, stored"][2:] == ["500.0", "MiB", "1000.0", "MiB", "2.0", "GiB"]
+    assert lines["in float16, bfloat16"][3:] == ["500.0", "MiB", "1000.0", "MiB", "2.0", "GiB"]
     assert lines["one copy"][2:] == ["3.9", "GiB", "7.8", "GiB", "15.6", "GiB"]
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 

@@ -16,7 +16,7 @@ from tokaudit.errors import TokauditError, Unreadable
 from tokaudit.reporters import View
 from tokaudit.reporters._page import Page
 from tokaudit.reporters.json import Json, dump
-from tokaudit.text import counted, size
+from tokaudit.text import size
 
 SCHEMA_VERSION = "1.0"
 GAP = 2  # cells between columns
@@ -103,7 +103,7 @@ def _lines(costs: Costs, column: Column) -> Iterator[Line]:
     yield Line("rows", _number(tables.rows))
     yield Line("hidden", _number(tables.main.width))
     yield from _parameters(costs, column)
-    yield from _bytes(column)
+    yield from _bytes(costs, column)
     yield from _training(column)
     yield Line(f"logits of {positions.batch:,} × {positions.length:,} tokens, {positions.dtype}")
     yield Line("one copy", _size(positions.bytes(tables.logits_rows)))
@@ -128,17 +128,16 @@ def _parameters(costs: Costs, column: Column) -> Iterator[Line]:
     )
 
 
-def _bytes(column: Column) -> Iterator[Line]:
+def _bytes(costs: Costs, column: Column) -> Iterator[Line]:
     tables = column.tables
     parameters = tables.parameters()
-    yield Line("bytes")
-    yield Line(
-        f"{'output' if tables.main.kind is TableKind.OUTPUT else 'input'} table, stored",
-        _size(tables.main.stored),
-    )
-    yield Line("together, stored", _size(tables.stored))
+    main = costs.columns[0].tables.main
+    yield Line(f"bytes as stored ({main.dtype})")
+    yield Line(main.kind.value, _size(tables.main.stored))
+    yield Line("together", _size(tables.stored))
     yield Line("of all weights", _percent(tables.stored_share))
-    yield Line("together in float32", _size(scaled(parameters, 4)))
+    yield Line("bytes of the parameters")
+    yield Line("in float32", _size(scaled(parameters, 4)))
     yield Line("in float16, bfloat16", _size(scaled(parameters, 2)))
     yield Line("in float8", _size(scaled(parameters, 1)))
 
@@ -157,7 +156,7 @@ def _training(column: Column) -> Iterator[Line]:
 
 
 def _text(costs: Costs, column: Column, text: Text) -> Iterator[Line]:
-    yield Line(f"{text.name}: {size(text.nbytes)}, {counted(text.words, 'word')}")
+    yield Line(f"{text.name}: {size(text.nbytes)}, {text.words:,} words")
     encoded = column.encoded
     tokens = encoded if isinstance(encoded, Missing) else encoded.tokens
     yield Line("tokens", _number(tokens))
