@@ -34,6 +34,16 @@ from tokaudit.contract.checkpoint import (
     pickled_weights,
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
+from tokaudit.contract.data import (
+    DataColumn,
+    DataOptions,
+    DataStatistics,
+    DecodedSample,
+    LabelStatistics,
+    Place,
+    Sample,
+    TokenData,
+)
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.ledger import Ledger, LedgerRow, Residual, TableLedger
 from tokaudit.contract.lock import ListDigest, ListDigests, Lock, LockedRole, LockedTable, LockedToken, Probe
@@ -93,7 +103,11 @@ __all__ = [
     "Contract",
     "Damage",
     "DamagedFile",
+    "DataColumn",
+    "DataOptions",
+    "DataStatistics",
     "Declared",
+    "DecodedSample",
     "Deviation",
     "DeviationKind",
     "Divergence",
@@ -107,6 +121,7 @@ __all__ = [
     "IdRange",
     "Index",
     "Indicators",
+    "LabelStatistics",
     "Ledger",
     "LedgerRow",
     "ListDigest",
@@ -131,6 +146,7 @@ __all__ = [
     "OptimizerState",
     "Options",
     "Pipeline",
+    "Place",
     "Positions",
     "Probe",
     "Probed",
@@ -140,6 +156,7 @@ __all__ = [
     "Role",
     "RowClass",
     "RowCount",
+    "Sample",
     "Shard",
     "SpecialToken",
     "Stale",
@@ -153,6 +170,7 @@ __all__ = [
     "TieReading",
     "TiedBy",
     "Token",
+    "TokenData",
     "TokenTable",
     "TokenizerClass",
     "Treatment",

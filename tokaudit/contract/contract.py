@@ -9,6 +9,7 @@ from functools import cached_property
 from tokaudit.contract.adapter import NOT_AN_ADAPTER, Adapter
 from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
+from tokaudit.contract.data import NO_DATA, DataOptions, TokenData
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.ledger import NO_LEDGER, Ledger
 from tokaudit.contract.lock import Lock
@@ -67,6 +68,7 @@ class Options:
     tokens: bool = False
     base: str | None = None
     optimizer: str | None = None
+    data: DataOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Contract:
     ledger_or: Ledger | Missing = NO_LEDGER
     module_or: LiveModule | Missing = NEEDS_MODULE
     batch_or: Batch | Missing = NO_BATCH
+    data_or: TokenData | Missing = NO_DATA
 
     @property
     def lock(self) -> Lock:
@@ -138,6 +141,11 @@ class Contract:
     def optimizer(self) -> OptimizerState:
         """The shapes in the state of the optimizer, which only `--optimizer` reads."""
         return present(self.optimizer_or)
+
+    @property
+    def data(self) -> TokenData:
+        """The token data that was given."""
+        return present(self.data_or)
 
     @property
     def config(self) -> Document:
@@ -225,8 +233,10 @@ class Contract:
 
         Encoders, CLIP's text towers and models that pool are not; a tokenizer alone may be for one that is.
         """
-        if self.pools is not None or isinstance(self.embeddings_or, Missing):
+        if self.pools is not None:
             return False
+        if isinstance(self.embeddings_or, Missing):
+            return isinstance(self.adapter_or, Adapter) and self.adapter_or.generates
         return isinstance(self.config_or, Missing) or self.embeddings_or.generates
 
     @property

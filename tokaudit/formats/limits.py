@@ -13,3 +13,9 @@ JSON_INTEGER_DIGITS = 40
 JSON_DUPLICATES_LISTED = 1000
 
 TABLE_BYTES_COMPARED = 64 * 2**30  # per table; a sparse file of a few kilobytes can claim a tebibyte
+
+NPY_HEADER_BYTES = 65_536  # NumPy's own writers take 128; its reader refuses more than 10,000
+DATA_STATE_BYTES = 64 * 2**20  # state.json of a data set on disk: it lists the files
+DATA_FILES = 1_000_000  # that one --data may stand for
+JSON_LINE_BYTES = 64 * 2**20  # of token data; a row of a million ids has 7 MB
+ARCHIVE_MEMBERS = 10_000  # of an .npz

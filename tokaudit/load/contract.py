@@ -13,6 +13,7 @@ from tokaudit.contract import (
     Adapter,
     Checkpoint,
     Contract,
+    DataOptions,
     Document,
     Embeddings,
     IdField,
@@ -47,7 +48,7 @@ def read_contract(
 ) -> Contract:
     """Read both sources. ``process`` is loading tokenizer.json already, or why it is not."""
     options = options or Options()
-    ahead = _import_ahead() if options.deep else None
+    ahead = _import_ahead() if options.deep or options.data else None
     model = Reader(model_source)
     tokens = model if tokenizer_source is model_source else Reader(tokenizer_source)
     model_config = model.document("config.json")
@@ -62,7 +63,7 @@ def read_contract(
     checkpoint = _checkpoint(model, model_config, options)
     adapter = _adapter(model, checkpoint, options)
     alone = isinstance(adapter, Adapter) and not adapter.beside_model
-    embeddings = resolve(model_config, NO_TABLES if alone else checkpoint)
+    embeddings = NO_TABLES if alone else resolve(model_config, checkpoint)
     vocabulary, templates, problem = read_tokenizer(
         tokens, _running(tokens, process), tokenizer_config, config_beside, special, options
     )
@@ -97,6 +98,9 @@ def read_contract(
     )
     if ahead is not None:
         ahead.join()
+    if options.data is not None:
+        contract = _with_data(contract, options.data, _running(tokens, process))
+    if options.deep:
         contract = _with_values(contract, model_source)
     return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
 
@@ -111,6 +115,17 @@ def _import_ahead() -> threading.Thread:
     thread = threading.Thread(target=load, daemon=True)
     thread.start()
     return thread
+
+
+def _with_data(contract: Contract, options: DataOptions, process: TokenizerProcess | Missing) -> Contract:
+    """The contract with the token data that was given. Raises UsageError for a wrong option."""
+    from tokaudit.data.read import read_data  # loads torch
+
+    try:
+        data, unreadable = read_data(contract, options, process)
+    except FactMissing as missing:
+        data, unreadable = Missing(missing.reason), ()
+    return replace(contract, data_or=data, unreadable=(*contract.unreadable, *unreadable))
 
 
 def _with_values(contract: Contract, source: Source) -> Contract:
@@ -182,11 +197,13 @@ def _id_fields(model_config: Document | Missing, generation_config: Document | M
 
 
 def _comparisons(
-    source: Source, embeddings: Embeddings, checkpoint: Checkpoint | Missing
+    source: Source, embeddings: Embeddings | Missing, checkpoint: Checkpoint | Missing
 ) -> Mapping[tuple[str, str], TableComparison | Missing] | Missing:
     """Compare the stored tables that some loader makes one, or that look like copies."""
     if isinstance(checkpoint, Missing):
         return checkpoint
+    if isinstance(embeddings, Missing):
+        return embeddings
     found: dict[tuple[str, str], TableComparison | Missing] = {}
     for left, right, thorough in _pairs(embeddings):
         key = left.name, right.name

@@ -212,6 +212,17 @@ class TokenizerProcess:
 
         return self._question({"count": list(texts)}, read)
 
+    def decode(self, sequences: Iterable[Sequence[int]]) -> tuple[str, ...]:
+        """The text of each list of ids, special tokens included; ids that no token has are left out."""
+        asked = [[id for id in ids if 0 <= id < 1 << 32] for ids in sequences]
+
+        def read(answer: object) -> tuple[str, ...]:
+            if not isinstance(answer, list) or not all(isinstance(text, str) for text in answer):
+                raise TypeError
+            return tuple(text for _, text in zip(asked, answer, strict=True))
+
+        return self._question({"decode": asked}, read)
+
     def rebuild(self, document: bytes, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
         """``encode`` the texts with another tokenizer.json, which is loaded for this question only.
 

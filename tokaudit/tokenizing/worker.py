@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 # `-I` hides packages that come by PYTHONPATH or lie in the user's site: they are where tokaudit was found.
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -123,9 +123,11 @@ class Session:
             "added": list(self.added.items()),
         }
 
-    def answer(self, request: Mapping[str, list[str]], rebuilt: bytes | None) -> object:
+    def answer(self, request: Mapping[str, Any], rebuilt: bytes | None) -> object:
         if "unreachable" in request:
             return unreachable(self.tokenizer, self.added)
+        if "decode" in request:
+            return decode(self.tokenizer, request["decode"])
         if "count" in request:
             return count(self.tokenizer, request["count"])
         if "encode_with_special" in request:
@@ -208,6 +210,18 @@ def count(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[int, int]]:
     return counts
 
 
+def decode(tokenizer: Tokenizer, sequences: list[list[int]]) -> list[str]:
+    """The text of each list of ids, special tokens included."""
+    spell_bytes(tokenizer)
+    return list(tokenizer.decode_batch(sequences, skip_special_tokens=False))
+
+
+def spell_bytes(tokenizer: Tokenizer) -> None:
+    """Have byte symbols decoded also where the file names no decoder."""
+    if tokenizer.decoder is None and "ByteLevel" in f"{tokenizer.pre_tokenizer}{tokenizer.normalizer}":
+        tokenizer.decoder = decoders.ByteLevel()
+
+
 def unreachable(tokenizer: Tokenizer, added: Iterable[str]) -> list[int]:
     """Ids of the base tokens that no text made of the token's own text encodes to, in order.
 
@@ -245,8 +259,7 @@ def own_texts(tokenizer: Tokenizer, added: set[str]) -> dict[int, str]:
     }
     prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
     suffix = getattr(tokenizer.model, "end_of_word_suffix", None) or ""
-    if tokenizer.decoder is None and "ByteLevel" in f"{tokenizer.pre_tokenizer}{tokenizer.normalizer}":
-        tokenizer.decoder = decoders.ByteLevel()
+    spell_bytes(tokenizer)
     texts: dict[int, str] = {}
     for batch in batches(contents):
         decoded = tokenizer.decode_batch([[id] for id in batch], skip_special_tokens=False)

@@ -1,0 +1,210 @@
+"""Reads the token data that a contract is held against."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tokaudit.contract import Contract, Missing, Role, Table, Vocabulary
+from tokaudit.contract.data import DataOptions, DataStatistics, DecodedSample, Sample, TokenData
+from tokaudit.data.engines import Engine, engine, spread
+from tokaudit.data.find import find
+from tokaudit.data.plan import Unit, plan
+from tokaudit.data.tally import Measure, Tally, merged
+from tokaudit.errors import FactMissing, TokauditError, Unreadable, UsageError
+from tokaudit.parallel import Lost
+from tokaudit.tokenizing import TokenizerFailure, TokenizerProcess
+
+UNIT_BYTES = 256 << 20  # of a large file, and of small ones that are counted together
+MOST_UNITS = 64  # that are counted together
+MOST_BINS = 1 << 24  # ids that are counted one by one; a tokenizer may declare any id
+LEAST_JUDGED = 64  # ids of a sample that say something about the tokenizer
+_PLANNED = 64  # files that are planned together
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of some units: their statistics, and the parts that could not be read."""
+
+    statistics: DataStatistics
+    problems: tuple[Unreadable, ...]
+
+
+def read_data(
+    contract: Contract, options: DataOptions, process: TokenizerProcess | Missing
+) -> tuple[TokenData | Missing, tuple[Unreadable, ...]]:
+    """The data, and the parts of it that could not be read. Raises UsageError for a wrong option."""
+    files, problems = find(options.paths)
+    run = engine(options)
+    measure = measure_of(contract)
+    units = list(_plans(run, files, options, measure, problems))
+    if not units:
+        return Missing("no token data could be read"), tuple(problems)
+    statistics = count(run, units, measure, options, problems)
+    columns = tuple(dict.fromkeys(unit.column for unit in units))
+    texts, agreement = _texts(process, statistics.samples, measure.pad)
+    return TokenData(columns, statistics, measure.rows, texts, agreement), tuple(problems)
+
+
+def measure_of(contract: Contract) -> Measure:
+    """What the ids are held against. Raises FactMissing where neither rows nor tokens are known."""
+    vocabulary = contract.vocabulary_or
+    required = vocabulary.required_rows.value if isinstance(vocabulary, Vocabulary) else 0
+    rows = _rows(contract) or required
+    if not rows:
+        raise FactMissing("neither the tokenizer nor the weights say which ids there are")
+    roles = {role: token.id for role, token in contract.roles.items()}
+    pads = [*known_ids(roles, Role.PAD), *(id for field in contract.fields(Role.PAD) for id in field.ids)]
+    pad = next((id for id in pads if id >= 0), None)
+    ends = {id for field in contract.stop_ids for id in field.ids} | set(known_ids(roles, Role.EOS))
+    others = ends | {id for role, id in roles.items() if role is not Role.PAD}
+    return Measure(
+        rows=rows,
+        bins=min(MOST_BINS, max(rows, required)),
+        pad=pad,
+        pad_shared=pad in others,
+        ends=tuple(sorted(ends)),
+    )
+
+
+def known_ids(roles: dict[Role, int], role: Role) -> list[int]:
+    return [roles[role]] if role in roles else []
+
+
+def _rows(contract: Contract) -> int | None:
+    """The rows of the input table, or those that config.json asks for; None where neither is known."""
+    try:
+        embeddings = contract.embeddings
+        if isinstance(embeddings.input_or, Table) and isinstance(embeddings.input_or.rows_or, int):
+            return embeddings.input_rows.value
+        expected = embeddings.expected_input
+    except FactMissing:
+        return None
+    return expected.value if expected.terms else None
+
+
+def _plans(
+    run: Engine, files: Sequence[str], options: DataOptions, measure: Measure, problems: list[Unreadable]
+) -> Iterator[Unit]:
+    """The units of all files, in the order of the files."""
+    groups = [files[first : first + _PLANNED] for first in range(0, len(files), _PLANNED)]
+    planned: dict[str, list[Unit]] = {}
+    work = partial(plan_files, dtype=options.dtype, required_rows=measure.bins)
+    for group, result in spread(run, work, groups):
+        if isinstance(result, Lost):
+            problems.append(_lost(group[0], result))
+            continue
+        units, failed = result
+        planned.update(units)
+        problems += failed
+    for file in files:
+        yield from planned.get(file, [])
+
+
+def plan_files(
+    files: Sequence[str], *, dtype: str | None, required_rows: int
+) -> tuple[dict[str, list[Unit]], list[Unreadable]]:
+    """The units of each file. Raises UsageError where a package is missing."""
+    planned: dict[str, list[Unit]] = {}
+    problems: list[Unreadable] = []
+    for file in files:
+        try:
+            planned[file] = plan(file, dtype, required_rows, UNIT_BYTES)
+        except Unreadable as error:
+            problems.append(error)
+        except UsageError as error:
+            problems.append(Unreadable("no-package", file, error.message, hint=error.hint))
+    return planned, problems
+
+
+def count(
+    run: Engine,
+    units: Sequence[Unit],
+    measure: Measure,
+    options: DataOptions,
+    problems: list[Unreadable],
+) -> DataStatistics:
+    """The statistics of all units together; what cannot be read is added to the problems."""
+    options.watching.start(sum(unit.nbytes for unit in units))
+    parts: list[DataStatistics] = []
+    for group, found in spread(run, partial(count_units, measure=measure), list(_groups(units))):
+        options.watching.advance(sum(unit.nbytes for unit in group))
+        if isinstance(found, Lost):
+            problems.append(_lost(group[0].column.file, found))
+            continue
+        problems += found.problems
+        parts.append(found.statistics)
+        if len(parts) >= MOST_UNITS:
+            parts = [merged(parts, measure.bins)]
+    return merged(parts, measure.bins)
+
+
+def count_units(units: Sequence[Unit], *, measure: Measure) -> Found:
+    """Count some units one after the other. What cannot be read of one leaves the others as they are."""
+    import torch
+
+    torch.set_num_threads(1)  # the work is spread over processes
+    tally = Tally(measure)
+    problems: list[Unreadable] = []
+    for unit in units:
+        begins = unit.begins
+        try:
+            for block in unit.blocks():
+                tally.add(unit.column, block, begins=begins)
+                begins = False
+        except Unreadable as error:
+            problems.append(error)
+    return Found(tally.result(), tuple(problems))
+
+
+def _groups(units: Iterable[Unit]) -> Iterator[list[Unit]]:
+    """Neighbours that are small, together."""
+    group: list[Unit] = []
+    size = 0
+    for unit in units:
+        if group and (size + unit.nbytes > UNIT_BYTES or len(group) >= MOST_UNITS):
+            yield group
+            group, size = [], 0
+        group.append(unit)
+        size += unit.nbytes
+    if group:
+        yield group
+
+
+def _lost(file: str, lost: Lost) -> Unreadable:
+    return Unreadable("no-result", file, lost.reason, hint="is the file damaged, or are its rows huge?")
+
+
+def _texts(
+    process: TokenizerProcess | Missing, samples: Sequence[Sample], pad: int | None
+) -> tuple[tuple[DecodedSample, ...] | Missing, float | Missing]:
+    """The samples as text, and how many of their ids the tokenizer gives again for it."""
+    if isinstance(process, Missing):
+        return process, process
+    try:
+        texts = process.decode([sample.ids for sample in samples])
+        decoded = tuple(map(DecodedSample, samples, texts))
+        again = process.encode(texts)
+    except (TokenizerFailure, FactMissing) as failure:
+        reason = failure.message if isinstance(failure, TokauditError) else failure.reason
+        return Missing(reason), Missing(reason)
+    ids = agreed = 0
+    for sample, text in zip(samples, texts, strict=True):
+        kept = _without_padding(sample.ids, pad)
+        ids += len(kept)
+        agreed += _common(kept, again.get(text, ()))
+    if ids < LEAST_JUDGED:
+        return decoded, Missing(f"fewer than {LEAST_JUDGED} ids are too few to tell their tokenizer")
+    return decoded, agreed / ids
+
+
+def _without_padding(ids: tuple[int, ...], pad: int | None) -> tuple[int, ...]:
+    return tuple(id for id in ids if id != pad)
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many ids the two have in common, in order."""
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    return sum(block.size for block in matcher.get_matching_blocks())
