@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from tokaudit.contract import Contract, Table, Vocabulary, reserved_name
+from tokaudit.contract import Adapter, Base, Contract, Table, Vocabulary, reserved_name
 from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.findings import Finding
-from tokaudit.report import Report, RuleRef, Skipped, Summary, TableFacts, Tokens
+from tokaudit.report import AdapterFacts, Report, RuleRef, Skipped, Summary, TableFacts, Tokens
 from tokaudit.rule import Rule, all_rules, find_rule
 from tokaudit.text import closest
 
@@ -110,6 +110,7 @@ def summarise(contract: Contract) -> Summary:
         input_rows=_known(lambda: contract.embeddings.input_rows.value),
         tables=tuple(map(_table, _known(lambda: contract.embeddings.tables) or ())),
         tokens=_known(lambda: _tokens(contract)) if contract.options.tokens else None,
+        adapter=_known(lambda: _adapter(contract.adapter)),
         stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
     )
 
@@ -136,6 +137,23 @@ def _tokens(contract: Contract) -> Tokens:
             id: tuple(dict.fromkeys(reference.words for reference in references))
             for id, references in contract.references.items()
         },
+    )
+
+
+def _adapter(adapter: Adapter) -> AdapterFacts:
+    tables = _known(lambda: adapter.tables) or ()
+    base = adapter.base_or if isinstance(adapter.base_or, Base) else None
+    rows = None if base is None else _known(lambda: base.addressable.value)
+    return AdapterFacts(
+        method=adapter.method,
+        base=None if base is None else base.name,
+        named_by=None if base is None else str(base.named_by or "--base"),
+        architecture=None if base is None else base.embeddings.architecture or None,
+        rows=rows,
+        tables=tuple(
+            (table.module, table.change.value, table.rows_or if isinstance(table.rows_or, int) else None)
+            for table in tables
+        ),
     )
 
 

@@ -86,14 +86,33 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterFacts:
+    """An adapter and its base at a glance.
+
+    ``method`` is PEFT's ("LORA"). ``base`` is the directory of the base, None where it was not found;
+    ``named_by`` says by whom it is named, "--base" or where in the adapter's files. ``architecture`` and
+    ``rows`` are the base's. ``tables`` are what the adapter holds of its tables: the module's name, what
+    of it, and its rows, where a tensor tells.
+    """
+
+    method: str
+    base: str | None
+    named_by: str | None
+    architecture: str | None
+    rows: int | None
+    tables: tuple[tuple[str, str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The facts at a glance; None (or empty) where the files do not say.
 
     ``tied`` is how the newest loader reads the flags; of a live module, whether the two are one in memory,
-    and ``parameters`` counts its parameters as they are, ``parameters_untied`` with a table for each side. ``base_tokens`` and ``added_tokens`` count tokens,
-    ``required_rows`` is the largest id + 1. ``input_rows`` counts those of the input table and
-    of tables that continue it, ``tables`` are all that were found. ``values`` is what `--deep` read of the
-    tables, ``tokens`` are there where they were asked for.
+    and ``parameters`` counts its parameters as they are, ``parameters_untied`` with a table for each side.
+    ``base_tokens`` and ``added_tokens`` count tokens, ``required_rows`` is the largest id + 1. ``input_rows``
+    counts those of the input table and of tables that continue it, ``tables`` are all that were found.
+    ``values`` is what `--deep` read of the tables, ``tokens`` are there where they were asked for.
+    ``adapter`` is there for an adapter.
     """
 
     architecture: str | None = None
@@ -117,6 +136,7 @@ class Summary:
     input_rows: int | None = None
     tables: tuple[TableFacts, ...] = ()
     tokens: Tokens | None = None
+    adapter: AdapterFacts | None = None
 
 
 class Verdict(enum.Enum):

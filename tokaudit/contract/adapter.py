@@ -13,6 +13,7 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 
 NOT_AN_ADAPTER = Missing("not an adapter (there is no adapter_config.json)")
+_GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")  # of PEFT's task types
 _NOT_COMPARED = Missing("the tables were not compared")
 
 
@@ -82,6 +83,11 @@ class Base:
 
     def says(self, claim: Claim) -> Claim:
         return Claim(self.at(claim.at), claim.says)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Who says that this is the base, where it is not the caller."""
+        return () if self.named_by is None else (Claim(self.named_by, f"names the base {self.name}"),)
 
     def rows(self, kind: TableKind) -> Fact[int]:
         """The rows of its input or output table: counted in the weights, or what its config.json asks for.
@@ -166,6 +172,14 @@ class Adapter:
     def tables(self) -> tuple[AdaptedTable, ...]:
         """Raises FactMissing where the adapter's weights could not be read."""
         return present(self.tables_or)
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is for a model that is asked for text token by token, as far as the files tell."""
+        task = self.config.data.get("task_type")
+        if isinstance(task, str):
+            return task in _GENERATING
+        return isinstance(self.base_or, Missing) or self.base_or.embeddings.generates
 
     def whole(self, kind: TableKind) -> AdaptedTable | None:
         """The whole table of that kind that takes the place of the base's, if the adapter holds one."""

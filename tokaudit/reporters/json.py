@@ -14,6 +14,7 @@ from tokaudit.contract import TableValues, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Severity, fingerprint
 from tokaudit.report import (
+    AdapterFacts,
     Report,
     RuleRef,
     Skipped,
@@ -112,6 +113,18 @@ def _facts(facts: Summary) -> Json:
         ],
         "stop_ids": [{"id": id, "content": content} for id, content in facts.stop_ids],
         "values": None if facts.values is None else _values(facts.values),
+        "adapter": None if facts.adapter is None else _adapter(facts.adapter),
+    }
+
+
+def _adapter(facts: AdapterFacts) -> Json:
+    return {
+        "method": facts.method or None,
+        "base": facts.base,
+        "named_by": facts.named_by,
+        "base_architecture": facts.architecture,
+        "base_rows": facts.rows,
+        "tables": [{"module": module, "holds": what, "rows": rows} for module, what, rows in facts.tables],
     }
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tokaudit.contract import TableKind
 from tokaudit.findings import Finding, Severity
-from tokaudit.report import Report, Summary, TableFacts, UnusedEntry, Verdict
+from tokaudit.report import AdapterFacts, Report, Summary, TableFacts, UnusedEntry, Verdict
 from tokaudit.reporters import View
 from tokaudit.reporters._page import COLOURS, Page
 from tokaudit.reporters._texts import shortened
@@ -99,12 +99,17 @@ def _bars(counts: Sequence[int], unicode: bool) -> str:
 
 def known_facts(facts: Summary) -> Iterator[tuple[str, str]]:
     """Label and words of each fact."""
-    yield "architecture", _architecture(facts)
+    if facts.adapter is not None:
+        yield "adapter", _adapter(facts.adapter)
+        yield "base", _base(facts.adapter)
+    else:
+        yield "architecture", _architecture(facts)
     yield "tokenizer", _tokenizer(facts)
     if facts.required_rows is not None:
         yield "required rows", str(facts.required_rows)
-    yield "input embeddings", _table(facts.input)
-    yield "output embeddings", _output(facts)
+    if facts.adapter is None:
+        yield "input embeddings", _table(facts.input)
+        yield "output embeddings", _output(facts)
     if facts.vocab_size is not None:
         yield "vocab_size", str(facts.vocab_size)
     yield "special tokens", _roles(facts) or UNKNOWN
@@ -129,6 +134,22 @@ def _architecture(facts: Summary) -> str:
         return UNKNOWN
     by = facts.tables_found_by
     return name if by is None or name in by else f"{name}, tables found by {by}"
+
+
+def _adapter(facts: AdapterFacts) -> str:
+    """``LORA, a whole table of lm_head (320 rows)``"""
+    tables = [
+        f"{what} of {module}" + ("" if rows is None else f" ({counted(rows, 'row')})")
+        for module, what, rows in facts.tables
+    ]
+    return ", ".join([facts.method or "of an unknown method", *tables])
+
+
+def _base(facts: AdapterFacts) -> str:
+    if facts.base is None:
+        return UNKNOWN
+    known = [facts.architecture or "", "" if facts.rows is None else counted(facts.rows, "row")]
+    return ", ".join(filter(None, [facts.base, *known, f"named by {facts.named_by}"]))
 
 
 def _tokenizer(facts: Summary) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokaudit.contract import AdaptedTable, Base, TableKind
+from tokaudit.contract import AdaptedTable, TableKind
 from tokaudit.text import counted
 
 SIDES = (TableKind.INPUT, TableKind.OUTPUT)
@@ -23,8 +23,3 @@ def what(table: AdaptedTable) -> str:
     rows = counted(table.rows_or, "row") if isinstance(table.rows_or, int) else ""
     axis = " on axis 1" if table.axis else ""
     return f"{table.change.value} of the {table.kind.value}" + (f": {rows}{axis}" if rows else "")
-
-
-def named_by(base: Base) -> str:
-    """The base, and who names it."""
-    return base.name if base.named_by is None else f"{base.name} (named by {base.named_by})"

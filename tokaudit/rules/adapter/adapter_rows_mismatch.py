@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import AdaptedTable, Base, Contract
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.adapter._base import named_by, tables_of, what
+from tokaudit.rules.adapter._base import tables_of, what
 
 
 class AdapterRowsMismatch(Rule):
@@ -75,7 +75,8 @@ class AdapterRowsMismatch(Rule):
             f"{abs(own - wanted)} {'more' if more else 'fewer'} than the {wanted} of its base",
             [
                 *(table.says(what(table)) for table in group),
-                *(rows.says(f"{wanted} rows of the base {named_by(base)}") for rows in facts),
+                *(rows.says(f"{wanted} rows of the base") for rows in facts),
+                *base.claims,
             ],
             why="PEFT cannot load it into this base: size mismatch",
             fix=f"`tokaudit resize BASE DST --rows {own}` makes a base that fits"
@@ -89,7 +90,7 @@ class AdapterRowsMismatch(Rule):
         given = base.embeddings.input
         return self.finding(
             f"the adapter's {table.module} is {table.hidden} wide, the tables of its base {hidden}",
-            [table.says(f"width {table.hidden}"), base.says(given.says(f"width {hidden}"))],
+            [table.says(f"width {table.hidden}"), base.says(given.says(f"width {hidden}")), *base.claims],
             why="the adapter belongs to another base: PEFT cannot load it into this one",
             fix="give the base that the adapter was trained on",
             subject=f"{table.module} width",

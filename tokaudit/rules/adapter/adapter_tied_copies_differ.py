@@ -6,7 +6,7 @@ from tokaudit.contract import Contract, present
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.adapter._base import SIDES, named_by, what
+from tokaudit.rules.adapter._base import SIDES, what
 from tokaudit.text import counted, listed
 
 
@@ -52,8 +52,8 @@ class AdapterTiedCopiesDiffer(Rule):
         yield self.finding(
             f"{counted(rows, 'row')} of the adapter's two copies of one table differ: {held[0].module} and "
             f"{held[1].module}" + (f" (rows {which}; by up to {by:.3g})" if by is not None else ""),
-            [*(table.says(what(table)) for table in held), *base.tie_claims()],
-            why=f"{named_by(base)} has one table for both: merging keeps one copy and loses the other",
+            [*(table.says(what(table)) for table in held), *base.tie_claims(), *base.claims],
+            why=f"the base {base.name} has one table for both: merging keeps one copy and loses the other",
             fix="train with `ensure_weight_tying=True`, or untie the base and merge into that",
             subject=", ".join(table.module for table in held),
         )

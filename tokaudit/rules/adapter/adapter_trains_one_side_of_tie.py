@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import AdaptedTable, Change, Contract, TableKind
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.adapter._base import SIDES, named_by, side, what
+from tokaudit.rules.adapter._base import SIDES, side, what
 
 
 class AdapterTrainsOneSideOfTie(Rule):
@@ -51,9 +51,9 @@ class AdapterTrainsOneSideOfTie(Rule):
             [
                 *(table.says(what(table)) for table in changed),
                 *base.tie_claims(),
+                *base.claims,
             ],
-            why=f"merged, the {side(other)} side changes too: it is another model than the one trained "
-            f"on {named_by(base)}",
+            why=f"merged, the {side(other)} side changes too: it is another model than the one trained ",
             fix="train with `ensure_weight_tying=True`, or untie the base before merging",
             subject=names,
         )
