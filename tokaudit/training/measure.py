@@ -207,7 +207,7 @@ class _Measured:
         if self._decodes:
             labels = self._token_labels()
             leading, trailing = edges(labels, self._pad)
-            positions = self._positions("labels", leading | trailing, labels)
+            positions = self._positions("labels", (leading | trailing) & (labels != ignore), labels)
             return lambda: Unmasked(f"pad id {self._pad}", positions(), ignore)
         pair = self._pair
         by_pad = self._padding_with_labels(pair)
@@ -229,7 +229,7 @@ class _Measured:
         if self.expected.pad_id is None:
             return None
         leading, trailing = edges(pair.inputs, self.expected.pad_id)
-        labelled = (leading | trailing) & (pair.labels == self.expected.pad_id)
+        labelled = (leading | trailing) & pair.kept & (pair.labels == self.expected.pad_id)
         return self._positions("labels", labelled, pair.labels)
 
     def _hidden_with_labels(self, pair: _Pair) -> Later[Positions] | None:

@@ -56,7 +56,7 @@ def read(batch: Mapping[str, object], expected: Expectations) -> Read:
         if isinstance(wrong, Malformed):
             malformed.append(wrong)
         elif isinstance(tensor, torch.Tensor):
-            tensors[name] = tensor
+            tensors[name] = tensor.long() if _whole(tensor) and tensor.dtype not in _LOOKED_UP else tensor
     for wrong in _disagreeing(tensors, batch, expected):
         malformed.append(wrong)
         del tensors[wrong.tensor]

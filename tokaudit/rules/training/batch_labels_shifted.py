@@ -14,7 +14,7 @@ class BatchLabelsShifted(Rule):
 
     Labels that equal the input at the next position, or at the one before, nine in ten of them at the least,
     while most differ from the input at their own. Sequences that are one token repeated cannot be told
-    apart, and have nothing to find; nor do labels of fewer than three positions, masked language models and
+    apart, and have nothing to find; nor do fewer than three labels, masked language models and
     encoder-decoders.
 
     It looks at a batch in memory: `tokaudit.training.audit_batch`. It is a warning where the model is given
