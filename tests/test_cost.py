@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import jsonschema
 import pytest
 from command import PROJECT, tokaudit
 from models import base, build, changed
+from test_hostile import catalogue  # noqa: F401
 from tokenizers import Tokenizer
 
 from tokaudit.contract import Missing
@@ -543,6 +547,21 @@ def test_texts_of_a_model_are_inert_in_every_format(tmp_path: Path) -> None:
         said = render(found, View())
         assert "\x1b" not in said
         assert "::" not in said
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("group", ["CT", "ST", "IX", "FS", "JS", "TK", "PK", "AD"])
+def test_the_invariants_of_check_hold_for_hostile_directories(group: str, catalogue: Path) -> None:  # noqa: F811
+    command = shutil.which("tokaudit", path=str(Path(sys.executable).parent))
+    assert command, "the package is not installed"
+    script = PROJECT / "tests" / "hostile" / "run_cases.py"
+    run = subprocess.run(
+        [sys.executable, str(script), str(catalogue), "--only", group, "--", command, "cost"],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout
+    assert " 0 violations" in run.stdout
 
 
 def test_no_heavy_library_is_loaded(tmp_path: Path) -> None:
