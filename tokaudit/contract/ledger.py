@@ -107,7 +107,7 @@ class Ledger:
         return self.input is not None and self.input is self.output
 
     def at(self, table: TableLedger, id: int) -> Location:
-        return Location(self.file, tensor=table.name, rows=(id, id + 1))
+        return Location(self.file or "ledger", tensor=table.name, rows=(id, id + 1))
 
     def named(self, id: int) -> str:
         """The id with its token's text, where that is known."""
