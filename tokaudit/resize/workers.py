@@ -59,7 +59,8 @@ class Workers:
             raise late
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
-        return self._pool.submit(self._run, work, *arguments)
+        with uninterrupted():  # else a thread that has just started is unknown to the pool, and not waited for
+            return self._pool.submit(self._run, work, *arguments)
 
     def _run(self, work: Callable[..., T], *arguments: object) -> T:
         self._check()
