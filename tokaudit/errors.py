@@ -3,6 +3,7 @@
     TokauditError
     |-- UsageError      the call itself is wrong: an unknown rule, two options that exclude each other
     |-- Unreadable      a part of the input cannot be read: no verdict on what depends on it
+    |-- RunStopped      a training run was stopped, as it had asked for, because of findings
     FactMissing         control flow, not an error: a rule asked for a fact that the files do not state
 
 Only the command line turns an error into an exit code.
@@ -11,6 +12,10 @@ Only the command line turns an error into an exit code.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokaudit.report import Report
 
 
 class TokauditError(Exception):
@@ -44,6 +49,14 @@ class Unreadable(TokauditError):
     def __reduce__(self) -> tuple[object, ...]:
         # An audit in another process sends it back; by itself an exception forgets all but its message.
         return partial(Unreadable, hint=self.hint), (self.code, self.file, self.message)
+
+
+class RunStopped(TokauditError):
+    """A training run that was to stop at findings of this severity; ``report`` holds them."""
+
+    def __init__(self, message: str, report: Report, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.report = report
 
 
 class FactMissing(Exception):
