@@ -48,8 +48,6 @@ DECIDED = {
     **dict.fromkeys(("added-token", "token-duplicate"), 0),
     # Nothing refers to the added tokens without a row: a warning (TA102).
     **dict.fromkeys(("token-text", "vocab-size"), 0),
-    # Adapters are not audited yet.
-    "adapter": 0,
 }  # fmt: skip
 
 # Single cases that the table above does not decide.

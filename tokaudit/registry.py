@@ -8,15 +8,18 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tokaudit.errors import UsageError
-from tokaudit.text import counted
+from tokaudit.text import counted, listed
 
 DEEPEST = 5  # levels below the directory that was named; the home of the Hugging Face cache has 4
 MOST_ENTRIES = 200_000  # looked at below one directory
+
+_ADAPTER = "adapter_config.json"
 
 # What shows that a directory is a model: one of the files that an audit starts from.
 _MODEL_FILES = frozenset(
     (
         "config.json",
+        _ADAPTER,
         "tokenizer.json",
         "tokenizer_config.json",
         "tokenizer.model",
@@ -47,6 +50,7 @@ class _Search:
 
     def __init__(self) -> None:
         self.models: list[str] = []
+        self.adapters: list[str] = []  # beside the one in the directory itself: PEFT saves each to a folder
         self.pipelines = 0
         self.links = 0
         self.entries = 0
@@ -70,6 +74,7 @@ def targets(arguments: Sequence[str]) -> Targets:
         paths += search.models or [root]
         found.update(search.models)
         notes += [_words(root, search)] if search.models else []
+        notes += [_other_adapters(root, search.adapters)] if search.adapters else []
     return Targets(tuple(_each_once(paths, found)), tuple(roots), tuple(notes))
 
 
@@ -89,6 +94,8 @@ def _below(root: str) -> _Search:
         _look(root, search, DEEPEST)
     if search.models == [root]:
         search.models.clear()
+    else:
+        search.adapters.clear()
     return search
 
 
@@ -112,6 +119,10 @@ def _look(path: str, search: _Search, levels: int) -> None:
         return
     if _is_model(names):
         search.models.append(path)
+        if _ADAPTER in names:
+            search.adapters += [
+                name for name in sorted(folders) if os.path.isfile(os.path.join(path, name, _ADAPTER))
+            ]
     elif _PIPELINE in names:
         search.pipelines += 1
     elif levels:
@@ -138,6 +149,10 @@ def _each_once(paths: Sequence[str], found: Collection[str]) -> Iterator[str]:
         if path not in found or real not in seen:
             yield path
         seen.add(real)
+
+
+def _other_adapters(root: str, names: Sequence[str]) -> str:
+    return f"{root} has more adapters in folders ({listed(names, 3)}): give their paths to audit them, too"
 
 
 def _words(root: str, search: _Search) -> str:
