@@ -1,9 +1,9 @@
 """One page for a browser that holds everything: findings, facts and pictures. It loads nothing from anywhere.
 
 Texts from a model are hostile. In the markup every text is inert and escaped (`elements`), what the pictures
-are drawn from lies in base64 (`packed`), and the script writes texts as text only. Should something get through
-all the same, the page's Content-Security-Policy runs no script and applies no style but those whose hashes it
-names, and lets the page load nothing.
+are drawn from lies in base64 (`packed`), and the script writes texts as text only. Should something get
+through all the same, the page's Content-Security-Policy runs no script and applies no style but those whose
+hashes it names, and lets the page load nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import resources
 from tokaudit import __version__
 from tokaudit.report import Report
 from tokaudit.reporters import View
-from tokaudit.reporters._html.elements import Markup, element, text
+from tokaudit.reporters._html.elements import Markup, element
 from tokaudit.reporters._html.sections import article, footer, overview
 from tokaudit.text import counted
 

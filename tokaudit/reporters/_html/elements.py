@@ -35,6 +35,12 @@ def sentence(words: str) -> Markup:
     return Markup("".join([*parts, text(words[at:])]))
 
 
+def breakable(place: str) -> Markup:
+    """A path or a name, which may go on in the next line after a separator."""
+    pieces = re.split(r"(?<=[/#.])", plain_text(place, _VIEW))
+    return Markup("<wbr>".join(map(text, pieces)))
+
+
 def element(name: str, /, *children: str, **attributes: str) -> Markup:
     """``element("p", "a < b", class_="x")`` -> ``<p class="x">a &lt; b</p>``; ``data_id`` is ``data-id``."""
     stated = "".join(

@@ -46,8 +46,8 @@ def packed(facts: Summary) -> str:
     columns = [_kinds(tokens, span), _texts(tokens, span)]
     tables: list[Header] = []
     for table in drawn(facts):
-        header, *parts = _table(table, span)
-        tables.append(header)
+        about, *parts = _table(table, span)
+        tables.append(about)
         columns += parts
     header: Header = {
         "span": span,

@@ -597,7 +597,7 @@
       const y = (row) => u.bbox.top + u.bbox.height - (places[row] - u.scales.y.min) * scaleY;
       const visible = (row) => table.first + row >= min && table.first + row <= max;
       const count = Math.min(table.rows, max - min);
-      const dot = (count > 20000 ? 2.6 : count > 3000 ? 4 : 6) * ratio;
+      const dot = (count > 20000 ? 2.6 : count > 3000 ? 4 : 7) * ratio;
       for (const [slug, rows] of byGroup) {
         const shape = ink(u.ctx, slug);
         const size = shape === "dot" ? dot : (rows.length > 2000 ? 3 : 6) * ratio;

@@ -9,7 +9,7 @@ from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Summary, Verdict
 from tokaudit.reporters import View
-from tokaudit.reporters._html.elements import Markup, element, joined, sentence, text
+from tokaudit.reporters._html.elements import Markup, breakable, element, joined, sentence
 from tokaudit.reporters._html.packed import drawn, drawn_ids, packed
 from tokaudit.reporters._texts import shortened
 from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, outcome, totals, unused_words
@@ -93,7 +93,7 @@ def _card(finding: Finding) -> Markup:
     claims = [
         element(
             "div",
-            element("dt", _broken(shortened(str(claim.at), LONGEST_PLACE))),
+            element("dt", breakable(shortened(str(claim.at), LONGEST_PLACE))),
             element("dd", sentence(claim.says)),
         )
         for claim in finding.claims
@@ -122,14 +122,6 @@ def _unreadable(part: Unreadable, report: Report) -> Markup:
     )
     message = element("p", sentence(part.message), class_="message")
     return element("div", title, message, *_labelled("fix", part.hint), class_="finding error")
-
-
-def _broken(place: str) -> Markup:
-    """A location, which may be broken across lines where its parts meet."""
-    words = str(text(place))
-    for mark in "/#.":
-        words = words.replace(mark, mark + "<wbr>") if mark != "#" else words
-    return Markup(words)
 
 
 def _facts(report: Report) -> Iterator[Markup]:
@@ -219,7 +211,7 @@ def _sizes(facts: Summary) -> Iterator[Markup]:
 
 def _size_row(kind: str, name: str, shape: str, nbytes: int, total: int) -> Markup:
     share = nbytes / total
-    named = [element("span", _broken(name), class_="tensor")] if name else []
+    named = [element("span", breakable(name), class_="tensor")] if name else []
     meter = element("meter", min="0", max="1", value=f"{share:.4f}")
     return element(
         "tr",
@@ -275,13 +267,13 @@ def _table(table: TableValues, facts: Summary, place: int) -> Markup:
     return _section(
         title,
         element("p", caption, class_="caption"),
-        element("div", class_="legend"),
         element("h4", "Distribution of the norms", class_="norms-title"),
         element(
             "p", "Bars count rows in use; below, a line for each row of the other classes.", class_="caption"
         ),
         element("div", class_="chart norms"),
         element("h4", "Norm of each row, by token id", class_="scatter-title"),
+        element("div", class_="legend"),
         element("div", class_="chart scatter"),
         *_new(table, facts),
         class_="rows",
