@@ -113,15 +113,17 @@ class TableGradients:
     def along(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states [n, hidden] along the direction, [n]."""
         self._computed_in(hidden)
-        return hidden.to(self.wide) @ self.direction
+        with self._exactly():
+            return hidden.to(self.wide) @ self.direction
 
     def add_output(self, along: torch.Tensor, gradient: torch.Tensor) -> None:
         """The gradient [n, rows] of the logits of hidden states that are [n] along the direction."""
         self.begin()
         self.saw_logits = True
         self._computed_in(gradient)
-        for part in parts(gradient):
-            self.output.addmv_(gradient[part].to(self.wide).T, along[part])
+        with self._exactly():
+            for part in parts(gradient):
+                self.output.addmv_(gradient[part].to(self.wide).T, along[part])
 
     def end(self) -> None:
         """The pass has added to ``grad``."""
@@ -130,6 +132,10 @@ class TableGradients:
         if gradient is not None:
             self.left = self._measured(gradient)[1]
             self.local = gradient.detach().clone() if self.keep_local else None
+
+    def _exactly(self) -> torch.autocast:
+        """The loop's autocast does not reach in here."""
+        return torch.autocast(self.parameter.device.type, enabled=False)
 
     def _computed_in(self, tensor: torch.Tensor) -> None:
         """Notes the roundings that a tensor brings along."""
@@ -153,7 +159,8 @@ class TableGradients:
         if self.gives_logits:
             through_output = whole.clone()
             through_output[self.ids] = self._remainders(gradient, factor)
-        captured = factor * self.output.index_add(0, self.ids, self.looked @ self.direction)
+        with self._exactly():
+            captured = factor * self.output.index_add(0, self.ids, self.looked @ self.direction)
         if self.gives_logits and not self.saw_logits and self.unverified is None:
             self.unverified = NOT_CALLED
         masked = (whole == 0) & (captured != 0)
@@ -179,11 +186,12 @@ class TableGradients:
         norms, along = self.zeros(), self.zeros()
         values = _values(gradient)
         ids = gradient.coalesce().indices()[0] if gradient.is_sparse else None
-        for part in parts(values):
-            rows = values[part].to(self.wide)
-            where = part if ids is None else ids[part]
-            norms[where] = torch.linalg.vector_norm(rows, dim=1)
-            along[where] = rows @ self.direction
+        with self._exactly():
+            for part in parts(values):
+                rows = values[part].to(self.wide)
+                where = part if ids is None else ids[part]
+                norms[where] = torch.linalg.vector_norm(rows, dim=1)
+                along[where] = rows @ self.direction
         return norms, along
 
     def _factor(self, along: torch.Tensor) -> float:

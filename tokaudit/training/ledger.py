@@ -63,7 +63,7 @@ class GradientLedger:
     ) -> None:
         _refuse_wrappers(model)
         self._model = model
-        self._optimizer = optimizer
+        self._optimizer = optimizer = _inner(optimizer)
         tables = find_tables(model, input=input, output=output)
         self._lookup = core(tables.input_module)
         self._head = None if tables.output_module is None else core(tables.output_module)
@@ -135,7 +135,7 @@ class GradientLedger:
             return
         if not torch.is_grad_enabled():
             return
-        flat = ids.detach().reshape(-1).to(torch.long, copy=True)  # a loader may reuse the memory
+        flat = ids.detach().reshape(-1).to(torch.long)
         if not self._input.trained:
             self._visit(flat)
             return
@@ -292,6 +292,13 @@ def _at_lookup(output: torch.Tensor, table: torch.Tensor, arrived: Callable[[tor
             return
         queue += followers
     output.register_hook(arrived)  # type: ignore[no-untyped-call]
+
+
+def _inner(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+    """The optimizer that steps, below the wrappers of accelerate and Lightning."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def _checked(ids: Iterable[int], rows: int) -> tuple[int, ...]:

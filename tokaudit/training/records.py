@@ -170,8 +170,8 @@ def _refuse_tensor(parameter: torch.Tensor, name: str) -> None:
         )
     if not (parameter.is_leaf and parameter.is_floating_point() and parameter.dim() == 2):
         raise UsageError(
-            f"{name} is not a parameter of [rows, hidden] but computed from others (a parametrization)",
-            hint="the gradient belongs to what it is computed from; remove the parametrization",
+            f"{name} is no parameter but computed from others (by a parametrization or an adapter)",
+            hint="the gradient belongs to those; train the table itself to follow it",
         )
 
 
