@@ -41,6 +41,10 @@ def audit(
             options["deep"] = True
         elif name == "--tensor-parallel":
             options["tensor_parallel"] = int(next(arguments))
+        elif name == "--data":
+            options["data"] = directory / next(arguments)
+        elif name == "--dtype":
+            options["dtype"] = next(arguments)
         else:
             raise ValueError(f"a fixture asks for {name}")
     if locked is not None:

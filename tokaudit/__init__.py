@@ -11,8 +11,8 @@
     >>> tokaudit.diff("path/to/target", "path/to/draft", use="speculative").answer
     <Answer.SAME: 'same'>
 
-`check`, `lock` with `lock_text`, and `diff` are the whole API; the other names are the types of what they
-take, return and raise.
+`check`, `check_data`, `lock` with `lock_text`, and `diff` are the whole API; the other names are the types of
+what they take, return and raise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    from tokaudit.contract import Lock
+    from tokaudit.contract import DataOptions, Lock
     from tokaudit.diffs.run import Answer, Diff
     from tokaudit.errors import TokauditError, Unreadable, UsageError
     from tokaudit.findings import Claim, Finding, Location, Severity
@@ -47,6 +47,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "check",
+    "check_data",
     "diff",
     "lock",
     "lock_text",
@@ -80,6 +81,9 @@ def check(
     lock: str | os.PathLike[str] | None = None,
     base: str | os.PathLike[str] | None = None,
     optimizer: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    dtype: str | None = None,
+    engine: str = "local",
 ) -> Report:
     """Audit one model directory.
 
@@ -88,6 +92,8 @@ def check(
     ``tensor_parallel`` is the number of devices that the rows are to be divided among. ``deep`` reads the
     values of the tables. ``lock`` is the file of a lock to compare with. ``base`` is the directory of the
     model that an adapter is for, ``optimizer`` a file or directory with the state of the optimizer.
+    ``data`` names token data: files, directories or patterns; ``dtype`` is that of raw files ("uint16"), and
+    ``engine`` counts it: "local" or "ray".
 
     Raises UsageError for a rule that does not exist, and UsageError or Unreadable where nothing can be
     audited. Parts that cannot be read are listed in ``Report.unreadable``.
@@ -105,12 +111,45 @@ def check(
         options,
         base=None if base is None else os.fspath(base),
         optimizer=None if optimizer is None else os.fspath(optimizer),
+        data=_data_options(data, dtype, engine),
     )
     if lock is not None:
         from tokaudit.locks.read import read
 
         options = replace(options, lock=read(lock))
     return run(load(path, tokenizer=tokenizer, options=options), rules)
+
+
+def check_data(
+    data: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    tokenizer: str | os.PathLike[str],
+    dtype: str | None = None,
+    engine: str = "local",
+) -> Report:
+    """Audit token data against a tokenizer's directory; no checkpoint is needed, and none is opened.
+
+    The arguments are those of `check`. Raises UsageError, and Unreadable where there is no tokenizer.
+    """
+    from tokaudit.audit import run
+    from tokaudit.contract import Options
+    from tokaudit.data.rules import data_rules
+    from tokaudit.load import load
+
+    options = Options(read_weights=False, data=_data_options(data, dtype, engine))
+    return run(load(tokenizer, options=options), data_rules())
+
+
+def _data_options(
+    data: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], dtype: str | None, engine: str
+) -> DataOptions | None:
+    """None where no data is named."""
+    import os
+
+    from tokaudit.contract.data import data_options
+
+    paths = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+    return data_options([os.fspath(path) for path in paths], dtype=dtype, engine=engine) if paths else None
 
 
 def lock(

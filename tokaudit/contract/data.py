@@ -6,19 +6,24 @@ result.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import add
 from typing import Any, Protocol, TypeVar
 
-from tokaudit.contract.facts import Missing
+from tokaudit.contract.facts import Missing, present
+from tokaudit.errors import FactMissing, UsageError
 from tokaudit.findings import Location
 
 IGNORED = -100  # the label that a loss passes over: the default of torch and of transformers
 MOST_SAMPLES = 4
+DTYPES = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("u", ""))
+ENGINES = ("local", "ray")
 NO_DATA = Missing("no --data was given")
-NO_LABELS = Missing("the data has no labels")
+LEAST_JUDGED = 64  # ids of a sample that say something about their tokenizer
+_BROKEN = re.compile("\ufffd+")
 
 T = TypeVar("T")
 
@@ -54,6 +59,22 @@ class DataOptions:
     engine: str = "local"
     jobs: int | None = None
     watching: Watching = field(default_factory=Unwatched)
+
+
+def data_options(
+    paths: Sequence[str],
+    *,
+    dtype: str | None = None,
+    engine: str = "local",
+    jobs: int | None = None,
+    watching: Watching | None = None,
+) -> DataOptions:
+    """The options, checked. Raises UsageError for a dtype or an engine that there is not."""
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"--dtype must be {', '.join(DTYPES)}, not {dtype!r}")
+    if engine not in ENGINES:
+        raise UsageError(f"--engine must be {' or '.join(ENGINES)}, not {engine!r}")
+    return DataOptions(tuple(paths), dtype, engine, jobs, watching or Unwatched())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +124,10 @@ class Sample:
     file: str
     column: str
     ids: tuple[int, ...]
+
+    @property
+    def at(self) -> Location:
+        return Location(self.file, tensor=self.column, outside=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,23 +252,52 @@ class DecodedSample:
 
 @dataclass(frozen=True)
 class TokenData:
-    """All of the given data. ``rows``: ids below it have one.
-
-    ``agreement`` is the share of the sampled ids that the tokenizer gives again for their own text.
-    """
+    """All of the given data. Ids below ``rows`` have a row; ``complete`` unless a part could not be read."""
 
     columns: tuple[DataColumn, ...]
     statistics: DataStatistics
     rows: int
-    texts: tuple[DecodedSample, ...] | Missing
-    agreement_or: float | Missing
+    complete: bool
+    texts_or: tuple[DecodedSample, ...] | Missing
 
     @property
     def at(self) -> Location:
         return self.columns[0].at
 
+    @property
+    def texts(self) -> tuple[DecodedSample, ...]:
+        return present(self.texts_or)
+
+    @property
+    def all(self) -> DataStatistics:
+        """The statistics, where they are those of all the data: only then is an id known to be absent."""
+        if not self.complete:
+            raise FactMissing("a part of the data could not be read")
+        return self.statistics
+
+    @property
+    def labels(self) -> LabelStatistics:
+        """Raises FactMissing where no row has labels that can be held against its inputs."""
+        labels = self.statistics.labels
+        if not labels.items:
+            reason = "no row has as many labels as inputs" if labels.unaligned else "the data has no labels"
+            raise FactMissing(reason)
+        return labels
+
     def visited(self, id: int) -> bool:
         return self.statistics.count(id) > 0
+
+    @property
+    def garbled(self) -> float:
+        """The share of the sampled ids after which the text is broken: their bytes make no character.
+
+        Raises FactMissing where there is no text, or too little.
+        """
+        ids = sum(len(decoded.sample.ids) for decoded in self.texts)
+        if ids < LEAST_JUDGED:
+            raise FactMissing(f"fewer than {LEAST_JUDGED} ids are too few to tell their tokenizer")
+        # A sample may end within a character.
+        return sum(len(_BROKEN.findall(decoded.text.rstrip("\ufffd"))) for decoded in self.texts) / ids
 
     @property
     def dtypes(self) -> Mapping[str, Sequence[DataColumn]]:

@@ -16,7 +16,6 @@ G = TypeVar("G")
 R = TypeVar("R")
 G_in = TypeVar("G_in")
 
-ENGINES = ("local", "ray")
 SECONDS = 3600  # for one item; a quarter of a gigabyte takes seconds, from a slow disk minutes
 MEMORY = 8 << 30  # bytes of address space that a process may take beyond what it began with
 _PENDING = 4  # tasks for each processor of a cluster that wait for it
@@ -32,12 +31,10 @@ class Engine(Protocol):
 
 
 def engine(options: DataOptions) -> Engine:
-    """Raises UsageError for an engine that there is not, or that is not installed."""
+    """Raises UsageError for an engine that is not installed."""
     if options.engine == "local":
         return partial(_local, jobs=options.jobs or cores())
-    if options.engine == "ray":
-        return _Ray()
-    raise UsageError(f"--engine must be {' or '.join(ENGINES)}, not {options.engine!r}")
+    return _Ray()
 
 
 def _local(work: Callable[[G], R], items: Sequence[G], *, jobs: int) -> Iterator[tuple[int, R | Lost]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +12,13 @@ from tokaudit.data.engines import Engine, engine, spread
 from tokaudit.data.find import find
 from tokaudit.data.plan import Unit, plan
 from tokaudit.data.tally import Measure, Tally, merged
-from tokaudit.errors import FactMissing, TokauditError, Unreadable, UsageError
+from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.parallel import Lost
 from tokaudit.tokenizing import TokenizerFailure, TokenizerProcess
 
 UNIT_BYTES = 256 << 20  # of a large file, and of small ones that are counted together
 MOST_UNITS = 64  # that are counted together
 MOST_BINS = 1 << 24  # ids that are counted one by one; a tokenizer may declare any id
-LEAST_JUDGED = 64  # ids of a sample that say something about the tokenizer
 _PLANNED = 64  # files that are planned together
 
 
@@ -44,8 +42,9 @@ def read_data(
         return Missing("no token data could be read"), tuple(problems)
     statistics = count(run, units, measure, options, problems)
     columns = tuple(dict.fromkeys(unit.column for unit in units))
-    texts, agreement = _texts(process, statistics.samples, measure.pad)
-    return TokenData(columns, statistics, measure.rows, texts, agreement), tuple(problems)
+    texts = _texts(process, statistics.samples)
+    data = TokenData(columns, statistics, measure.rows, complete=not problems, texts_or=texts)
+    return data, tuple(problems)
 
 
 def measure_of(contract: Contract) -> Measure:
@@ -56,9 +55,9 @@ def measure_of(contract: Contract) -> Measure:
     if not rows:
         raise FactMissing("neither the tokenizer nor the weights say which ids there are")
     roles = {role: token.id for role, token in contract.roles.items()}
-    pads = [*known_ids(roles, Role.PAD), *(id for field in contract.fields(Role.PAD) for id in field.ids)]
+    pads = [*_known(roles, Role.PAD), *(id for field in contract.fields(Role.PAD) for id in field.ids)]
     pad = next((id for id in pads if id >= 0), None)
-    ends = {id for field in contract.stop_ids for id in field.ids} | set(known_ids(roles, Role.EOS))
+    ends = {id for field in contract.stop_ids for id in field.ids} | set(_known(roles, Role.EOS))
     others = ends | {id for role, id in roles.items() if role is not Role.PAD}
     return Measure(
         rows=rows,
@@ -69,7 +68,7 @@ def measure_of(contract: Contract) -> Measure:
     )
 
 
-def known_ids(roles: dict[Role, int], role: Role) -> list[int]:
+def _known(roles: dict[Role, int], role: Role) -> list[int]:
     return [roles[role]] if role in roles else []
 
 
@@ -178,33 +177,12 @@ def _lost(file: str, lost: Lost) -> Unreadable:
 
 
 def _texts(
-    process: TokenizerProcess | Missing, samples: Sequence[Sample], pad: int | None
-) -> tuple[tuple[DecodedSample, ...] | Missing, float | Missing]:
-    """The samples as text, and how many of their ids the tokenizer gives again for it."""
+    process: TokenizerProcess | Missing, samples: Sequence[Sample]
+) -> tuple[DecodedSample, ...] | Missing:
     if isinstance(process, Missing):
-        return process, process
+        return process
     try:
         texts = process.decode([sample.ids for sample in samples])
-        decoded = tuple(map(DecodedSample, samples, texts))
-        again = process.encode(texts)
-    except (TokenizerFailure, FactMissing) as failure:
-        reason = failure.message if isinstance(failure, TokauditError) else failure.reason
-        return Missing(reason), Missing(reason)
-    ids = agreed = 0
-    for sample, text in zip(samples, texts, strict=True):
-        kept = _without_padding(sample.ids, pad)
-        ids += len(kept)
-        agreed += _common(kept, again.get(text, ()))
-    if ids < LEAST_JUDGED:
-        return decoded, Missing(f"fewer than {LEAST_JUDGED} ids are too few to tell their tokenizer")
-    return decoded, agreed / ids
-
-
-def _without_padding(ids: tuple[int, ...], pad: int | None) -> tuple[int, ...]:
-    return tuple(id for id in ids if id != pad)
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many ids the two have in common, in order."""
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
-    return sum(block.size for block in matcher.get_matching_blocks())
+    except TokenizerFailure as failure:
+        return Missing(f"the tokenizers library failed: {failure.message}")
+    return tuple(map(DecodedSample, samples, texts))

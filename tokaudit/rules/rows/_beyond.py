@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from operator import not_
 
-from tokaudit.contract import Contract, Embeddings, Reference, Role, Table, Witness, is_placeholder
+from tokaudit.contract import Contract, Embeddings, Reference, Role, Table, TokenData, Witness, is_placeholder
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.text import named
@@ -123,6 +123,7 @@ class _Reasons:
         self._special = {token.content for token in vocabulary.added if token.special}
         self._texts = vocabulary.by_id
         self._references = contract.references
+        self._data = contract.data_or if isinstance(contract.data_or, TokenData) else None
         embeddings = contract.embeddings_or  # an adapter has none
         self._masks = isinstance(embeddings, Embeddings) and embeddings.architecture.endswith("ForMaskedLM")
         # What the tokenizer's files declare as image, audio or video tokens, as `image_token` is.
@@ -136,6 +137,8 @@ class _Reasons:
         """What makes the id matter; "" where nothing does."""
         for reference in self.references(id):
             return reference.words
+        if self._data is not None and self._data.visited(id) and not self._swapped(id):
+            return "seen in the given data"
         text = self._texts[id]
         # The empty text is a blank line of vocab.txt, which nothing encodes to.
         ordinary = text and text in self._base and text not in self._special

@@ -16,12 +16,12 @@ class TokenIdOutOfRange(Rule):
 
     Token ids at or above the number of input rows, where the token matters: it stands in the base
     vocabulary, has a role (bos, eos, pad, unk, sep, cls; mask in a `*ForMaskedLM` model), is named by
-    an id field of `config.json` or `generation_config.json`, is emitted by the post-processor, or is
-    printed by the chat template. What counts is the largest id + 1 over every file that gives ids,
-    never a count of tokens. Image, audio and video placeholders are left to
-    `unused-token-out-of-range`: their model classes swap them before the lookup. A base token that is
-    also an added special token (the `<mask>` of bart-large-cnn) only matters when something refers to
-    it. Without the weights, the rows that `config.json` asks for count.
+    an id field of `config.json` or `generation_config.json`, is emitted by the post-processor, is
+    printed by the chat template, or occurs in the data that `--data` names. What counts is the largest
+    id + 1 over every file that gives ids, never a count of tokens. Image, audio and video placeholders
+    are left to `unused-token-out-of-range`: their model classes swap them before the lookup. A base
+    token that is also an added special token (the `<mask>` of bart-large-cnn) only matters when
+    something refers to it. Without the weights, the rows that `config.json` asks for count.
 
     ## Why it matters
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Role, RowClass, TableValues
+from tokaudit.contract import Contract, Role, RowClass, TableValues, TokenData
 from tokaudit.contract.values import DEAD
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
@@ -17,7 +17,7 @@ from tokaudit.rules.values._rows import (
 
 _VITAL = frozenset({Role.BOS, Role.EOS, Role.UNK})
 _KINDS = {
-    Severity.ERROR: "special tokens",
+    Severity.ERROR: "tokens that matter most",
     Severity.WARNING: "tokens in use",
     Severity.NOTE: "tokens that no text yields",
 }
@@ -30,11 +30,12 @@ class DeadRowsInUse(Rule):
 
     Rows of tokens in use, in the input or output embeddings, that are zero throughout, or whose norm is
     below 0.5 % of the table's typical one and far outside its distribution (static embeddings weigh
-    frequent words so: only zero counts there). It is an error for bos, eos and unk; a warning for
-    tokens that the chat template prints, added tokens and ordinary ones. It is a note for tokens that no
-    text yields: unreachable ones, byte tokens, and the unk token of a tokenizer that spells everything in
-    bytes (Llama 2 is released so). The row of a pad token, placeholders for images, padding rows, and
-    reserved tokens to which nothing refers may be zero: no finding. It needs `--deep`.
+    frequent words so: only zero counts there). It is an error for bos, eos and unk, and for tokens that the
+    data given as `--data` visits; a warning for tokens that the chat template prints, added tokens and
+    ordinary ones. It is a note for tokens that no text yields: unreachable ones, byte tokens, and the unk
+    token of a tokenizer that spells everything in bytes (Llama 2 is released so). The row of a pad token,
+    placeholders for images, padding rows, and reserved tokens to which nothing refers may be zero: no
+    finding. It needs `--deep`.
 
     ## Why it matters
 
@@ -85,16 +86,24 @@ class DeadRowsInUse(Rule):
         )
 
 
+def _visited(contract: Contract, id: int) -> bool:
+    data = contract.data_or
+    return isinstance(data, TokenData) and data.visited(id)
+
+
 def _severity(contract: Contract, id: int, usual: frozenset[int]) -> Severity | None:
     """None for a row that may be dead."""
     uses = contract.uses.get(id, ())
     roles = {use.role for use in uses if use.role}
     stated = (field for field in contract.id_fields if id in field.ids and not field.by_default)
     roles |= {field.role for field in stated if field.role}
+    placeholder = bool(uses) and all(use.placeholder for use in uses)
+    if _visited(contract, id) and roles != {Role.PAD} and not placeholder:
+        return Severity.ERROR
     if roles & _VITAL:
         unused_unk = roles <= {Role.UNK, Role.PAD} and leaves_nothing_unknown(contract.vocabulary)
         return Severity.NOTE if unused_unk else Severity.ERROR
     printed = any(use.kind in ("chat template", "post-processor") for use in uses)
-    if not printed and (roles == {Role.PAD} or (uses and all(use.placeholder for use in uses))):
+    if not printed and (roles == {Role.PAD} or placeholder):
         return None
     return Severity.NOTE if id in usual and not printed else Severity.WARNING
