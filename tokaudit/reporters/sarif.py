@@ -136,12 +136,17 @@ def _results(report: Report, view: View) -> Iterator[Json]:
 
 def _result(target: str, finding: Finding, identity: str, view: View) -> Json:
     first, *others = finding.claims
+    related: list[Json] = []
+    for claim in others[: MOST_LOCATIONS - 1]:
+        place = _claim(target, claim, view)
+        if place not in related:  # SARIF forbids repeats: two claims can be the same but for their rows
+            related.append(place)
     return {
         "ruleId": finding.rule,
         "level": finding.severity.word,
         "message": _message(finding.message, finding.why, f"Fix: {finding.fix}", view=view),
         "locations": [_claim(target, first, view)],
-        "relatedLocations": [_claim(target, claim, view) for claim in others[: MOST_LOCATIONS - 1]],
+        "relatedLocations": related,
         "partialFingerprints": {"primaryLocationLineHash": identity, "tokaudit/v1": fingerprint(finding)},
     }
 
