@@ -79,7 +79,7 @@ def extra_texts(
 
     Those that files list, else the sentinels that T5's class makes up.
     """
-    taken_out = {settings.get(field, text) for field, text in _TAKEN_OUT.get(known.name, {}).items()}
+    taken_out = [settings.get(field, text) for field, text in _TAKEN_OUT.get(known.name, {}).items()]
     listed = (token.content for token in special if token.role is None and token.content)
     stated = tuple(content for content in listed if content not in taken_out)
     if stated or known.name not in _SENTINELS:

@@ -95,7 +95,7 @@ _NO_TEMPLATE: Mapping[str, object] = {
     "special_tokens": {},
 }
 # The library tells these two apart by their fields and not by the type that the file states.
-_BY_FIELDS = frozenset({"RobertaProcessing", "BertProcessing", None})
+_BY_FIELDS = ("RobertaProcessing", "BertProcessing", None)
 
 
 def normal_parts(pipeline: Pipeline) -> dict[str, object]:

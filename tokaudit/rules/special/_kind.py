@@ -37,7 +37,7 @@ def is_text_tower(contract: Contract) -> bool:
 def is_static(contract: Contract) -> bool:
     """Static embeddings: rows are looked up for the words alone, without padding or post-processor."""
     config = contract.config_or
-    return isinstance(config, Document) and config.data.get("model_type") in _STATIC
+    return isinstance(config, Document) and str(config.data.get("model_type")) in _STATIC
 
 
 def turn_ends(contract: Contract, template: ChatTemplate) -> list[Token]:
