@@ -1,0 +1,1 @@
+"""The audit inside of a training run: `watcher` holds what all frameworks share, the others are adapters."""
