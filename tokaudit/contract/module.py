@@ -83,11 +83,16 @@ class LiveTie:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A parameter of a table, and where an optimizer holds it: one place for each time."""
+    """A parameter of a table, and where an optimizer holds it: one place for each time.
+
+    ``moments`` is the shape of what the optimizer keeps for it; None before the first step.
+    """
 
     name: str
     trained: bool
     places: tuple[Location, ...]
+    shape: tuple[int, ...]
+    moments: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,13 @@ def optimizer_facts(
     return OptimizerFacts(
         names=tuple(_name(_plain(one)) for one in each),
         held=tuple(
-            Held(names.get(id(one), "?"), one.requires_grad, tuple(places.get(id(one), ())))
+            Held(
+                name=names.get(id(one), "?"),
+                trained=one.requires_grad,
+                places=tuple(places.get(id(one), ())),
+                shape=tuple(one.shape),
+                moments=_moments(each, one),
+            )
             for one in watched
         ),
         stale=tuple(stale),
@@ -58,8 +64,8 @@ def optimizer_facts(
 def _parameters(tables: LiveTables) -> Iterator[torch.Tensor]:
     """The parameters of the two modules that are as wide as a table, each once."""
     seen: set[int] = set()
-    for module in filter(None, (tables.input_module, tables.output_module)):
-        for parameter in module.parameters():
+    for module in (tables.input_module, tables.output_module):
+        for parameter in () if module is None else module.parameters():
             if id(parameter) not in seen and parameter.dim() == 2:
                 seen.add(id(parameter))
                 yield parameter
@@ -71,6 +77,15 @@ def _held(optimizers: Sequence[Any]) -> Iterator[tuple[Location, torch.Tensor]]:
         for group, options in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(options["params"]):
                 yield root.child("param_groups", group, "params", index), parameter
+
+
+def _moments(optimizers: Sequence[Any], parameter: torch.Tensor) -> tuple[int, ...] | None:
+    """The shape of what is kept for each value of a table; None before the first step."""
+    for optimizer in optimizers:
+        for value in dict(optimizer.state.get(parameter, {})).values():
+            if isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[1] == parameter.shape[1]:
+                return tuple(value.shape)
+    return None
 
 
 def _group_of_input(optimizer: Any, tables: LiveTables) -> Mapping[str, Any] | None:

@@ -169,15 +169,19 @@ def _explained(module: nn.Module, given: object, plain: torch.Tensor, hidden: in
         )
     adapter = adapter_of(module)
     if adapter:
-        return Deviation(DeviationKind.ADAPTED, f"adds what {adapter} of PEFT has learned", at)
+        return Deviation(DeviationKind.ADAPTED, f"adds what PEFT's {adapter} has learned", at)
     most = float((given.double() - plain.double()).abs().amax())
     return Deviation(DeviationKind.UNEXPLAINED, f"gives other values, by up to {most:.3g}", at)
 
 
 def adapter_of(module: nn.Module) -> str:
-    """The class of PEFT's wrapper around a table; "" without one."""
-    found = (layer for layer in layers(module) if type(layer).__module__.partition(".")[0] == "peft")
-    return next((type(layer).__name__ for layer in found), "")
+    """The class of PEFT's wrapper around a table, as ``lora.Embedding``; "" without one."""
+    for layer in layers(module):
+        package, *path = type(layer).__module__.split(".")
+        if package == "peft":
+            tuner = f"{path[1]}." if path[0] == "tuners" else ""
+            return tuner + type(layer).__name__
+    return ""
 
 
 def _factor(given: torch.Tensor, plain: torch.Tensor) -> float | None:

@@ -59,18 +59,18 @@ def find_tables(model: nn.Module, *, input: Named = None, output: Named = None) 
 def _found(model: nn.Module, input: Named, output: Named) -> LiveTables:
     bare = unwrapped(model)
     names = {id(module): name for name, module in bare.named_modules()}
-    source = _given(model, bare, input) or _by_accessor(bare, "get_input_embeddings")
-    target = _given(model, bare, output) or _by_accessor(bare, "get_output_embeddings")
+    source = _given(model, bare, input, "get_input_embeddings")
+    target = _given(model, bare, output, "get_output_embeddings")
     if source is None:
         source, target = _discovered(bare, target)
-    elif target is None and not _has_accessor(bare):
-        target = _output_for(bare, source)
     weight = _weight(source)
     if weight is None:
         raise UsageError(
             f"{_name(names, source)} ({type(source).__name__}) has no table of rows: no `weight`",
             hint="name the module that holds the table: input=...",
         )
+    if target is None and not callable(getattr(bare, "get_output_embeddings", None)):
+        target = _output_for(bare, source)
     rows, hidden = _shape(source)
     out = None if target is None else _weight(target)
     return LiveTables(
@@ -94,8 +94,9 @@ def tied_by(left: torch.Tensor, right: torch.Tensor) -> TiedBy | None:
     """
     if left is right:
         return TiedBy.PARAMETER
-    if _same_memory(left, right):
-        return TiedBy.STORAGE
+    if _storage(left) == _storage(right):
+        # Elsewhere in one storage are other parts of it, as in the flat parameter of FSDP.
+        return TiedBy.STORAGE if _same_place(left, right) else None
     if left.shape[1:] == right.shape[1:] and {id(leaf) for leaf in leaves(left)} & {
         id(leaf) for leaf in leaves(right)
     }:
@@ -103,7 +104,7 @@ def tied_by(left: torch.Tensor, right: torch.Tensor) -> TiedBy | None:
     return None
 
 
-def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _same_place(left: torch.Tensor, right: torch.Tensor) -> bool:
     left, right = _local(left), _local(right)
     return (
         left.dtype == right.dtype
@@ -111,13 +112,12 @@ def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
         and left.stride() == right.stride()
         and left.storage_offset() == right.storage_offset()
         and left.numel() > 0
-        and _storage(left) == _storage(right)
     )
 
 
 def _storage(tensor: torch.Tensor) -> object:
     """What two tensors of one storage have in common; a storage without memory (meta) is known by itself."""
-    storage = tensor.untyped_storage()
+    storage = _local(tensor).untyped_storage()
     return storage.data_ptr() or storage._cdata
 
 
@@ -130,8 +130,10 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 # --- by name and by accessor ----------------------------------------------------------------------------
 
 
-def _given(model: nn.Module, bare: nn.Module, named: Named) -> nn.Module | None:
-    if named is None or isinstance(named, nn.Module):
+def _given(model: nn.Module, bare: nn.Module, named: Named, accessor: str) -> nn.Module | None:
+    if named is None:
+        return _by_accessor(bare, accessor)
+    if isinstance(named, nn.Module):
         return named
     for root in (bare, model):
         try:
@@ -142,10 +144,6 @@ def _given(model: nn.Module, bare: nn.Module, named: Named) -> nn.Module | None:
     guess = closest(named, names) or closest(named.removesuffix(".weight"), names)
     hint = f"did you mean {guess}?" if guess else "give the name of a module, as in named_modules()"
     raise UsageError(f"the model has no module {named!r}", hint=hint)
-
-
-def _has_accessor(model: nn.Module) -> bool:
-    return callable(getattr(model, "get_input_embeddings", None))
 
 
 def _by_accessor(model: nn.Module, name: str) -> nn.Module | None:
@@ -179,8 +177,7 @@ def _discovered(model: nn.Module, target: nn.Module | None) -> tuple[nn.Module, 
             hint="name the modules of the tables: input=..., output=...",
         )
     if len(found) == 1:
-        only = next(iter(found.values()))
-        return only, target or _output_for(model, only)
+        return next(iter(found.values())), target
     outputs = {name: _outputs_for(model, module, target) for name, module in found.items()}
     fitting = [name for name in found if len(outputs[name]) == 1]
     tied = [name for name in fitting if _tied_modules(found[name], outputs[name][0])]

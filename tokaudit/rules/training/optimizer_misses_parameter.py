@@ -9,12 +9,13 @@ from tokaudit.text import listed
 
 
 class OptimizerMissesParameter(Rule):
-    """The optimizer does not hold the parameter of a table exactly once.
+    """The optimizer does not hold the parameter of a table exactly once, and as it is.
 
     ## What it finds
 
     A trained table that no group holds, one that is held more than once, and a parameter that is no longer
-    the model's, with the width of a table, that a group still holds. Tables that are not trained need not be
+    the model's, with the width of a table, that a group still holds; and moments of another shape than the
+    table, which was resized in place. Tables that are not trained need not be
     held. Give every optimizer of the run, as a list, where there are several. It is a warning where the
     live tables are held and a stale one besides.
 
@@ -44,6 +45,8 @@ class OptimizerMissesParameter(Rule):
         for held in optimizer.held:
             if len(held.places) > 1:
                 yield self._repeated(held.name, held.places)
+            if held.moments is not None and held.moments != held.shape:
+                yield self._outgrown(held, held.moments)
         held_twice = [held for held in optimizer.held if held.places]
         if module.tied and module.tie.parameters > 1 and len(held_twice) > 1:
             places = [place for held in held_twice for place in held.places]
@@ -78,6 +81,18 @@ class OptimizerMissesParameter(Rule):
             fix="make the optimizer after the tables are tied, resized and wrapped",
             severity=Severity.WARNING,
             subject="stale",
+        )
+
+    def _outgrown(self, held: Held, moments: tuple[int, ...]) -> Finding:
+        return self.finding(
+            f"{held.name} is {list(held.shape)}, and the optimizer's moments of it are {list(moments)}",
+            [
+                Claim(Location("module", tensor=held.name), str(list(held.shape))),
+                *(Claim(place, f"moments {list(moments)}") for place in held.places),
+            ],
+            why="the table was resized after a step: the next one raises an error",
+            fix="make the optimizer anew after resizing, or resize its moments with the table",
+            subject=f"{held.name} moments",
         )
 
     def _repeated(self, name: str, places: Sequence[Location]) -> Finding:

@@ -14,10 +14,10 @@ class TieBrokenInMemory(Rule):
     ## What it finds
 
     Two parameters where class and configuration ask for one table, with equal values or not; one table where
-    they ask for two; two parameters over one storage; and two parameters with equal values of which nothing
-    says that they are apart. Identity and memory are compared, never values alone: one parameter, a view of
-    it, and a parametrization that reads it are one table. It is a warning where a wrapper of PEFT has made
-    the copy, and where equal values are all that speaks for a tie.
+    they ask for two; two parameters over one storage; two parameters with equal values that nothing ties; and
+    an adapter of PEFT on one side of a tie. Identity and memory are compared, never values alone: one
+    parameter, a view of it, and a parametrization that reads it are one table. It is a warning for adapters,
+    for the two parameters over one storage, and where equal values are all that speaks for a tie.
 
     ## Why it matters
 
@@ -47,13 +47,15 @@ class TieBrokenInMemory(Rule):
             yield self._looks_tied(module, output, _asks(tie, "untied"), "the configuration says untied")
         elif tie.by is not None and asked is False:
             yield self._unasked(module, tie, output)
+        if tie.by is not None and bool(module.input.adapter) != bool(output.adapter):
+            yield self._one_sided(module, output)
         if tie.by is TiedBy.STORAGE and tie.parameters > 1:
             yield self._two_over_one(module, output)
 
     def _broken(self, module: LiveModule, tie: LiveTie, output: LiveTable) -> Finding:
         adapter = module.input.adapter or output.adapter
         values = "" if isinstance(tie.equal_or, Missing) else ("equal so far" if tie.equal else "different")
-        made_by = f"; {adapter} of PEFT made the copy" if adapter else ""
+        made_by = f"; PEFT's {adapter} made the copy" if adapter else ""
         return self.finding(
             f"{output.name} should be {module.input.name}, but they are two tables"
             + (f", {values}" if values else "")
@@ -87,6 +89,17 @@ class TieBrokenInMemory(Rule):
             why="the table is saved once, and loading the model makes a random output table",
             fix="set `tie_word_embeddings` to true, or give the output a parameter of its own",
             subject=output.name,
+        )
+
+    def _one_sided(self, module: LiveModule, output: LiveTable) -> Finding:
+        changed, other = (module.input, output) if module.input.adapter else (output, module.input)
+        return self.finding(
+            f"PEFT's {changed.adapter} changes {changed.name} and not {other.name}, which is the same table",
+            [changed.says(f"wrapped in {changed.adapter}"), other.says("the same table, not wrapped")],
+            why="with the adapter the two are different, and merging it breaks the tie",
+            fix="`ensure_weight_tying=True` in the adapter's configuration, or leave out the table",
+            severity=Severity.WARNING,
+            subject=changed.name,
         )
 
     def _two_over_one(self, module: LiveModule, output: LiveTable) -> Finding:
