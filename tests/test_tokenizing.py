@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.isolation import process as isolation
 from tokaudit.tokenizing import (
     Limits,
     NotAsked,
@@ -457,8 +458,8 @@ def test_memory_without_end_is_stopped_by_the_limit_on_memory() -> None:
 def test_memory_is_watched_from_outside_where_the_kernel_does_not_limit_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "_KERNEL_LIMITS_MEMORY", False)
-    monkeypatch.setattr(process, "_SECONDS_BETWEEN_WATCHES", 0.05)
+    monkeypatch.setattr(isolation, "_KERNEL_LIMITS_MEMORY", False)
+    monkeypatch.setattr(isolation, "_SECONDS_BETWEEN_WATCHES", 0.05)
     failure = failure_of(NEVER_LOADS, TokenizerProcess.loaded, memory_bytes=2**26)
     assert failure.kind == "memory"
     assert "more than 64.0 MiB" in failure.message
@@ -511,7 +512,7 @@ def test_a_child_that_breaks_the_protocol_is_one_failure(
         "def say(data): os.write(1, len(data).to_bytes(8, 'big')); open(1, 'wb').write(data)\n" + code
     )
     monkeypatch.setattr(process, "_WORKER", str(worker))
-    monkeypatch.setattr(process, "_SECONDS_TO_DIE", 1.0)
+    monkeypatch.setattr(isolation, "_SECONDS_TO_DIE", 1.0)
     failure = failure_of(document(), TokenizerProcess.loaded, load_seconds=2)
     assert failure.kind == kind
     assert words in failure.message
@@ -653,10 +654,17 @@ def test_a_directory_full_of_modules_is_not_imported_from(
         assert child.encode(["abc"]) == {"abc": (5,)}
 
 
-def test_the_worker_imports_nothing_of_tokaudit() -> None:
-    worker = ast.parse(Path(process._WORKER).read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("file", "imports"),
+    [
+        (process._WORKER, {"tokenizers", "tokaudit.isolation.child"}),
+        (isolation.__file__.replace("process.py", "child.py"), set()),
+    ],
+)
+def test_the_worker_imports_little_of_tokaudit(file: str, imports: set[str]) -> None:
+    worker = ast.parse(Path(file).read_text(encoding="utf-8"))
     names = {
-        name.split(".")[0]
+        name
         for node in ast.walk(worker)
         for name in (
             [alias.name for alias in node.names]
@@ -666,7 +674,7 @@ def test_the_worker_imports_nothing_of_tokaudit() -> None:
             else []
         )
     }
-    assert names - set(sys.stdlib_module_names) == {"tokenizers"}
+    assert {name for name in names if name.split(".")[0] not in sys.stdlib_module_names} == imports
 
 
 # The library's numbering

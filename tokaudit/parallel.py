@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeVar
 
-from tokaudit.tokenizing.worker import die_with_parent
+from tokaudit.isolation.child import die_with_parent
 
 T = TypeVar("T")
 

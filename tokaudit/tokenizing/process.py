@@ -1,67 +1,37 @@
-"""The parent's side of the isolated process: starting it, asking it, and its certain end.
+"""The isolated process that runs the `tokenizers` library: what it is asked, and what it may use.
 
-The `tokenizers` library aborts, panics, hangs or takes gigabytes on some malformed files of a few hundred
-bytes, so it never runs in the process that audits. The child (worker.py) gets the opened file and no path,
-has limits on memory, processor time and wall time, and cannot outlive its parent: it is armed to die when
-the pipe closes whose other end only the parent holds.
+The library aborts, panics, hangs or takes gigabytes on some malformed files of a few hundred bytes, so it
+never runs in the process that audits. worker.py is the child.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import selectors
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tokaudit.errors import Unreadable
-from tokaudit.text import size
-from tokaudit.tokenizing.failures import Kind, NotAsked, TokenizerFailure, death, failure
+from tokaudit.isolation import process as isolation
+from tokaudit.isolation.process import HasFileno, IsolatedProcess, Spawned, spawn
+from tokaudit.tokenizing.failures import NotAsked, failure
 
 T = TypeVar("T")
 
 _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
-_LENGTH_BYTES = 8
-_CHUNK = 65_536
-_STDERR_BYTES = 65_536
-_SECONDS_TO_DIE = 5.0
-_SECONDS_BETWEEN_WATCHES = 0.5
-_REPORTED: dict[str, Kind] = {"rejected": "rejected", "panicked": "panicked", "memory": "memory"}
-
-# macOS takes RLIMIT_AS and ignores it: there the parent watches the child's memory while it waits.
-_KERNEL_LIMITS_MEMORY = sys.platform != "darwin"
 
 # One thread: more gain nothing at these sizes and each takes address space. RUST_BACKTRACE keeps the
 # captured stderr short.
 _ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
 
 
-class HasFileno(Protocol):
-    """An open file, as ``tokaudit.sources`` gives it."""
-
-    def fileno(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(isolation.Limits):
     """What the child may use on a tokenizer.json of up to 64 MiB.
 
     A larger file gets more of everything but ``reply_bytes``, in proportion, up to four times as much at
     256 MiB. (Measured: 128k tokens in 4 MB take 0.2 s and 90 MB; 10 million in 208 MB take 13 s and 2.7 GB.)
     """
-
-    load_seconds: float = 20.0  # wall time from the start until the file is loaded
-    answer_seconds: float = 20.0  # wall time of each later answer
-    cpu_seconds: int = 60  # processor time in all
-    memory_bytes: int = 2**30  # address space
-    reply_bytes: int = 2**26  # the longest answer that is read
 
     def scaled(self, nbytes: int) -> Limits:
         """The limits for a file of that size."""
@@ -105,27 +75,8 @@ def start(document: int | HasFileno, *, limits: Limits | None = None) -> Tokeniz
     """
     fd = document if isinstance(document, int) else document.fileno()
     limits = (limits or Limits()).scaled(os.fstat(fd).st_size)
-    memory = limits.memory_bytes if _KERNEL_LIMITS_MEMORY else 0
     try:
-        with ExitStack() as inherited:
-            watched, lifeline = os.pipe()
-            inherited.callback(os.close, watched)
-            try:
-                fds = [_above_stdio(fd, inherited), _above_stdio(watched, inherited)]
-                process = subprocess.Popen(
-                    [sys.executable, "-I", _WORKER, *map(str, (*fds, memory, limits.cpu_seconds))],
-                    bufsize=0,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    pass_fds=fds,
-                    start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
-                    cwd="/",
-                    env={**os.environ, **_ENVIRONMENT},
-                )
-            except BaseException:
-                os.close(lifeline)
-                raise
+        spawned = spawn(_WORKER, fd, limits, _ENVIRONMENT)
     except OSError as error:
         raise Unreadable(
             "no-process",
@@ -133,59 +84,27 @@ def start(document: int | HasFileno, *, limits: Limits | None = None) -> Tokeniz
             f"no process can be started to load it: {error.strerror}",
             hint="the tokenizers library runs apart: is the limit on processes or memory reached?",
         ) from error
-    return TokenizerProcess(process, lifeline, limits)
+    return TokenizerProcess(spawned, limits)
 
 
-def _above_stdio(fd: int, stack: ExitStack) -> int:
-    """A copy that the child's stdin, stdout and stderr do not cover, even if the parent's were closed."""
-    copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    stack.callback(os.close, copy)
-    return copy
-
-
-class TokenizerProcess:
+class TokenizerProcess(IsolatedProcess):
     """The child on one tokenizer.json; a context manager, so that it never stays behind.
 
     Each question waits for the load first and raises TokenizerFailure. Once the child is lost, every later
     question raises the same failure. For use by one thread at a time.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], lifeline: int, limits: Limits) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._process = process
-        self._requests = process.stdin
-        self._answers = process.stdout
-        self._errors = process.stderr
-        os.set_blocking(self._requests.fileno(), False)
-        os.set_blocking(self._errors.fileno(), False)
-        self._lifeline = lifeline
-        self._limits = limits
-        self._load_deadline = time.monotonic() + limits.load_seconds
-        self._stderr = bytearray()
+    def __init__(self, spawned: Spawned, limits: Limits) -> None:
+        super().__init__(spawned, limits, failure)
         self._loaded: LoadResult | None = None
-        self._lost: TokenizerFailure | None = None
 
     def __enter__(self) -> TokenizerProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def loaded(self) -> LoadResult:
         """Wait until the file is loaded."""
         if self._loaded is None:
-            try:
-                self._loaded = self._ask(b"", self._load_deadline, _load_result)
-            except TokenizerFailure as error:
-                self._lose(error)
-                raise
+            self._loaded = self._first(_load_result)
         return self._loaded
 
     def encode(self, texts: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
@@ -241,21 +160,6 @@ class TokenizerProcess:
             raise NotAsked(f"{base_tokens} tokens are too many to try one by one")
         return self._question({"unreachable": True}, _ids)
 
-    def close(self) -> None:
-        """End the child and reap it. Calling it again does nothing."""
-        if self._requests.closed:
-            return
-        self._lost = self._lost or failure("died", "it was ended")
-        try:
-            self._process.kill()
-            self._process.wait(_SECONDS_TO_DIE)
-        except subprocess.TimeoutExpired:
-            pass  # it waits for a disk that does not answer: the kernel ends it when the disk does
-        finally:
-            os.close(self._lifeline)
-            for stream in (self._requests, self._answers, self._errors):
-                stream.close()
-
     def _encodings(
         self, how: str, texts: Iterable[str], document: bytes | None = None
     ) -> Mapping[str, tuple[int, ...]]:
@@ -274,120 +178,7 @@ class TokenizerProcess:
         self, request: Mapping[str, object], read: Callable[[object], T], attachment: bytes = b""
     ) -> T:
         self.loaded()
-        body = json.dumps(request).encode()
-        message = len(body).to_bytes(_LENGTH_BYTES, "big") + body + attachment
-        return self._ask(message, time.monotonic() + self._limits.answer_seconds, read)
-
-    def _ask(self, message: bytes, deadline: float, read: Callable[[object], T]) -> T:
-        """Send the message and read the next answer; whatever goes wrong ends the child, a refusal aside."""
-        if self._lost is not None:
-            raise self._lost
-        try:
-            reply = self._exchange(message, deadline)
-            try:
-                return read(_answer(reply))
-            except (ValueError, TypeError, KeyError, RecursionError):
-                raise failure("died", "its answer is malformed") from None
-        except TokenizerFailure as error:
-            if error.kind != "rejected":
-                self._lose(error)
-            raise
-        except BaseException:
-            self.close()
-            raise
-
-    def _lose(self, error: TokenizerFailure) -> None:
-        self._lost = error
-        self.close()
-
-    def _exchange(self, message: bytes, deadline: float) -> bytes:
-        unsent = memoryview(message)
-        reply = bytearray()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            selector.register(self._errors, selectors.EVENT_READ)
-            if unsent:
-                selector.register(self._requests, selectors.EVENT_WRITE)
-            while not self._complete(reply):
-                for stream in self._ready(selector, deadline):
-                    if stream is self._answers:
-                        part = os.read(self._answers.fileno(), _CHUNK)
-                        if not part:
-                            raise self._death()
-                        reply += part
-                    elif stream is self._errors:
-                        if not self._keep_errors():
-                            selector.unregister(self._errors)
-                    else:
-                        unsent = self._send(unsent)
-                        if not unsent:
-                            selector.unregister(self._requests)
-        return bytes(reply[_LENGTH_BYTES:])
-
-    def _complete(self, reply: bytearray) -> bool:
-        if len(reply) < _LENGTH_BYTES:
-            return False
-        length = int.from_bytes(reply[:_LENGTH_BYTES], "big")
-        if length > self._limits.reply_bytes:
-            raise failure("died", f"its answer has {length} bytes, more than {self._limits.reply_bytes}")
-        return len(reply) >= _LENGTH_BYTES + length
-
-    def _ready(self, selector: selectors.BaseSelector, deadline: float) -> list[object]:
-        """The streams that can be read or written without waiting.
-
-        An answer that is there already is taken after the deadline, too: the parent may have come late.
-        """
-        while True:
-            left = deadline - time.monotonic()
-            wait = left if _KERNEL_LIMITS_MEMORY else min(left, _SECONDS_BETWEEN_WATCHES)
-            ready: list[object] = [key.fileobj for key, _ in selector.select(max(0.0, wait))]
-            if self._answers in ready or (ready and left > 0):
-                return ready
-            if left <= 0:
-                raise failure("timeout", "the limit on wall time was reached")
-            self._watch_memory()
-
-    def _watch_memory(self) -> None:
-        command = ["/bin/ps", "-o", "rss=", "-p", str(self._process.pid)]
-        kibibytes = subprocess.run(command, capture_output=True, check=False).stdout.strip()
-        if kibibytes.isdigit() and int(kibibytes) * 1024 > self._limits.memory_bytes:
-            raise failure("memory", f"more than {size(self._limits.memory_bytes)}")
-
-    def _send(self, unsent: memoryview) -> memoryview:
-        try:
-            return unsent[os.write(self._requests.fileno(), unsent[:_CHUNK]) :]
-        except BlockingIOError:
-            return unsent
-        except BrokenPipeError:
-            return unsent[:0]  # the child is gone: reading its answers tells
-
-    def _keep_errors(self) -> bool:
-        """Take what there is on stderr, the first part of it to keep; False at its end."""
-        try:
-            part = os.read(self._errors.fileno(), _CHUNK)
-        except BlockingIOError:
-            return False
-        self._stderr += part[: _STDERR_BYTES - len(self._stderr)]
-        return bool(part)
-
-    def _death(self) -> TokenizerFailure:
-        """Why the child closed its answers: it ended, and its stderr may tell more."""
-        try:
-            returncode = self._process.wait(_SECONDS_TO_DIE)
-        except subprocess.TimeoutExpired:
-            return failure("died", "it closed its answers")
-        while self._keep_errors():
-            pass
-        return death(returncode, self._stderr.decode("utf-8", "replace"))
-
-
-def _answer(reply: bytes) -> object:
-    """The value of an answer. Raises the failure that it reports, or ValueError and the like."""
-    found = json.loads(reply)
-    if "failure" in found:
-        kind, cause = found["failure"]
-        raise failure(_REPORTED[kind], str(cause))
-    return found["answer"]
+        return super()._question(request, read, attachment)
 
 
 def _load_result(answer: object) -> LoadResult:

@@ -1,41 +1,35 @@
 """The child process: runs the `tokenizers` library on one untrusted tokenizer.json.
 
-``tokaudit.tokenizing.process`` starts it as ``python -I worker.py DOCUMENT LIFELINE MEMORY CPU``: two
-inherited file descriptors, bytes of memory (0: no limit) and seconds of processor time. Requests come in on
-stdin and answers leave on what was stdout; each is a length (8 bytes, big-endian) and so many bytes of JSON.
-The first answer, what was loaded, needs no request. An answer is ``{"answer": ...}`` or
-``{"failure": [kind, cause]}``.
+``tokaudit.tokenizing.process`` starts it; ``tokaudit.isolation.child`` says how they talk. The first answer,
+what was loaded, needs no request.
 
-Nothing of tokaudit is imported: the process must start as fast as the library does.
+Nothing else of tokaudit is imported: the process must start as fast as the library does.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import resource
-import select
-import signal
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 # `-I` hides packages that come by PYTHONPATH or lie in the user's site: they are where tokaudit was found.
-sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+# This very tokaudit comes first, and everything else from there last.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from tokaudit.isolation.child import LENGTH_BYTES, confined, respond
+
+sys.path.append(sys.path.pop(0))
 
 import tokenizers
 from tokenizers import Tokenizer, decoders
 
 T = TypeVar("T")
-
-LENGTH_BYTES = 8
-LONGEST_CAUSE = 2000  # characters; a message can quote a token of megabytes
 
 TEXTS_AT_ONCE = 4096  # bounds the memory that the encodings of a whole vocabulary take
 TEXTS_IN_ONE = 50
@@ -51,11 +45,7 @@ FRAMES = ("{c}{text}{c}", "{c}{text}", "{text}{c}", "{c} {text}")
 
 
 def main() -> None:
-    document, lifeline, memory, cpu = map(int, sys.argv[1:])
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what the library might print must not look like an answer
-    die_with_parent(lifeline)
-    confine(memory, cpu)
+    document, answers = confined()
     session = Session()
     respond(answers, partial(session.load, document))
     with open(0, "rb") as requests:
@@ -63,49 +53,6 @@ def main() -> None:
             request = json.loads(requests.read(int.from_bytes(header, "big")))
             document_bytes = requests.read(request["rebuild"]) if "rebuild" in request else None
             respond(answers, partial(session.answer, request, document_bytes))
-
-
-def die_with_parent(lifeline: int) -> None:
-    """Have the kernel end this process as soon as the parent's end of the pipe closes, however it ended.
-
-    The default action of SIGIO reaches a process that is stuck inside the library, too. PR_SET_PDEATHSIG
-    is no substitute: it exists on Linux only and fires when the *thread* that started the child ends.
-    """
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    poll = select.poll()
-    poll.register(lifeline)
-    if poll.poll(0):  # it had closed before the signal was armed
-        os._exit(1)
-
-
-def confine(memory: int, cpu: int) -> None:
-    # The hard limit on processor time kills without a reason; the soft one, a second earlier, says which.
-    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_CPU, cpu, cpu + 1)]
-    if memory:
-        limits.append((resource.RLIMIT_AS, memory, memory))
-    for which, soft, hard in limits:
-        ceiling = resource.getrlimit(which)[1]
-        if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(which, (soft, hard))
-
-
-def respond(answers: int, act: Callable[[], object]) -> None:
-    reply: dict[str, object]
-    try:
-        reply = {"answer": act()}
-    except MemoryError:
-        reply = {"failure": ["memory", ""]}
-    except Exception as error:
-        reply = {"failure": ["rejected", str(error)[:LONGEST_CAUSE]]}
-    except BaseException as error:  # a Rust panic: PanicException is no Exception and has no public name
-        reply = {"failure": ["panicked", str(error)[:LONGEST_CAUSE]]}
-    data = json.dumps(reply).encode()
-    with open(answers, "wb", closefd=False) as out:
-        out.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
 
 
 class Session:
