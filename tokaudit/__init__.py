@@ -146,10 +146,14 @@ def _data_options(
     """None where no data is named."""
     import os
 
-    from tokaudit.contract.data import data_options
+    from tokaudit.choices import choices
+    from tokaudit.contract import DataOptions
 
-    paths = [data] if isinstance(data, (str, os.PathLike)) else list(data)
-    return data_options([os.fspath(path) for path in paths], dtype=dtype, engine=engine) if paths else None
+    stated = {"dtype": dtype, "engine": engine}
+    choices({key: value for key, value in stated.items() if value is not None}, lambda key: key)
+    paths = [data] if isinstance(data, (str, os.PathLike)) else data
+    names = tuple(os.fspath(path) for path in paths)
+    return DataOptions(names, dtype, engine) if names else None
 
 
 def lock(

@@ -9,11 +9,23 @@ from typing import TypeVar
 from tokaudit.contract import Adapter, Base, Contract, Table, Vocabulary, reserved_name
 from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.findings import Finding
-from tokaudit.report import AdapterFacts, Report, RuleRef, Skipped, Summary, TableFacts, Tokens
+from tokaudit.report import (
+    AdapterFacts,
+    DataFacts,
+    IdCount,
+    Report,
+    RuleRef,
+    Skipped,
+    Summary,
+    TableFacts,
+    Tokens,
+)
 from tokaudit.rule import Rule, all_rules, find_rule
 from tokaudit.text import closest
 
 T = TypeVar("T")
+
+MOST_FREQUENT = 5  # ids of token data that a report shows
 
 
 def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[type[Rule], ...]:
@@ -107,11 +119,29 @@ def summarise(contract: Contract) -> Summary:
         parameters_untied=_known(lambda: contract.module.untied_count),
         roles=tuple(contract.roles.items()),
         values=_known(lambda: contract.values),
+        data=_known(lambda: _data(contract)),
         input_rows=_known(lambda: contract.embeddings.input_rows.value),
         tables=tuple(map(_table, _known(lambda: contract.embeddings.tables) or ())),
         tokens=_known(lambda: _tokens(contract)) if contract.options.tokens else None,
         adapter=_known(lambda: _adapter(contract.adapter)),
         stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
+    )
+
+
+def _data(contract: Contract) -> DataFacts:
+    """Raises FactMissing."""
+    data, texts = contract.data, contract.vocabulary.by_id
+    counts = data.statistics
+
+    def counted(id: int) -> IdCount:
+        return IdCount(id, texts.get(id), counts.count(id))
+
+    return DataFacts(
+        data=data,
+        roles=tuple((role, counted(token.id)) for role, token in contract.roles.items()),
+        frequent=tuple(counted(id) for id, _ in counts.frequent(MOST_FREQUENT)),
+        visited=sum(counts.count(id) > 0 for id in texts),
+        tokens=len(texts),
     )
 
 

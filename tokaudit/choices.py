@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -36,6 +36,9 @@ class Choices(NamedTuple):  # a dataclass would take longer to define than to us
     baseline: str | None = None
     jobs: int | None = None
     timeout: int | None = None
+    data: tuple[str, ...] | None = None
+    dtype: str | None = None
+    engine: str | None = None
 
     def over(self, other: Choices) -> Choices:
         """These, and the other's where these say nothing."""
@@ -67,7 +70,7 @@ def from_environment(environ: Mapping[str, str]) -> Choices:
 
 def _typed(key: str, value: str) -> object:
     """The value that a text stands for; the text itself where it stands for none."""
-    if key in ("select", "ignore", "output"):
+    if key in ("select", "ignore", "output", "data"):
         return separated(value)
     if key in ("no-weights", "deep"):
         return _SWITCH.get(value.lower(), value)
@@ -149,6 +152,24 @@ def _outputs(value: object) -> tuple[str, ...]:
     return outputs
 
 
+def _dtype(value: object) -> str:
+    from tokaudit.contract.data import DTYPES
+
+    return _one_of(DTYPES, value)
+
+
+def _engine(value: object) -> str:
+    from tokaudit.contract.data import ENGINES
+
+    return _one_of(ENGINES, value)
+
+
+def _one_of(known: Sequence[str], value: object) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise UsageError(f"must be {', '.join(known[:-1])} or {known[-1]}, not {words(value)}")
+    return value
+
+
 READERS: Mapping[str, Callable[[object], object]] = {
     "select": _rules,
     "ignore": _rules,
@@ -162,6 +183,9 @@ READERS: Mapping[str, Callable[[object], object]] = {
     "baseline": text,
     "jobs": _count,
     "timeout": _count,
+    "data": _list,
+    "dtype": _dtype,
+    "engine": _engine,
 }
 
 

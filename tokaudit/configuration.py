@@ -187,7 +187,8 @@ def _placed(stated: Choices, folder: Path) -> Choices:
         pairs = [value.partition("=") for value in output]
         output = tuple(f"{format}={os.path.join(folder, name)}" for format, _, name in pairs)
     baseline = None if stated.baseline is None else os.path.join(folder, stated.baseline)
-    return stated._replace(output=output, baseline=baseline)
+    data = None if stated.data is None else tuple(os.path.join(folder, path) for path in stated.data)
+    return stated._replace(output=output, baseline=baseline, data=data)
 
 
 def _severities(value: object) -> Mapping[str, Severity | None]:

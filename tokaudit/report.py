@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokaudit.contract import Role, TableKind, Token, Values
+from tokaudit.contract import Role, TableKind, Token, TokenData, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
 
@@ -104,6 +104,29 @@ class AdapterFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class IdCount:
+    """How often an id occurs; ``content`` is the text of its token, None where there is none."""
+
+    id: int
+    content: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """Token data at a glance: the ids of roles and the most ``frequent`` ones, and how often they occur.
+
+    Of ``tokens`` tokens of the tokenizer ``visited`` occur.
+    """
+
+    data: TokenData
+    roles: tuple[tuple[Role, IdCount], ...]
+    frequent: tuple[IdCount, ...]
+    visited: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The facts at a glance; None (or empty) where the files do not say.
 
@@ -112,7 +135,7 @@ class Summary:
     ``base_tokens`` and ``added_tokens`` count tokens, ``required_rows`` is the largest id + 1. ``input_rows``
     counts those of the input table and of tables that continue it, ``tables`` are all that were found.
     ``values`` is what `--deep` read of the tables, ``tokens`` are there where they were asked for.
-    ``adapter`` is there for an adapter.
+    ``adapter`` is there for an adapter, ``data`` where token data was given.
     """
 
     architecture: str | None = None
@@ -137,6 +160,7 @@ class Summary:
     tables: tuple[TableFacts, ...] = ()
     tokens: Tokens | None = None
     adapter: AdapterFacts | None = None
+    data: DataFacts | None = None
 
 
 class Verdict(enum.Enum):

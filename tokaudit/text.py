@@ -40,10 +40,10 @@ def _escaped(char: str) -> str:
     return short.get(char) or (f"\\x{code:02x}" if code < 0x100 else wide)
 
 
-def shown(content: str) -> str:
+def shown(content: str, longest: int = LONGEST_SHOWN) -> str:
     """A text from the model in quotes, inert, shortened in the middle when it is long."""
-    if len(content) > LONGEST_SHOWN:
-        half = LONGEST_SHOWN // 2
+    if len(content) > longest:
+        half = longest // 2
         content = f"{content[:half]}\u2026{content[-half:]}"
     return '"' + inert(content.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tokaudit import __version__
-from tokaudit.cli import check, cost, diff, explain, hash, lock, resize, rows, rules, schema
+from tokaudit.cli import check, cost, data, diff, explain, hash, lock, resize, rows, rules, schema
 from tokaudit.errors import UsageError
 
 # What Typer raises for a wrong call. Its own name for it is private, and an older Typer takes it from click.
@@ -65,6 +65,7 @@ for name, command in (
     ("diff", diff.diff),
     ("resize", resize.resize),
     ("rows", rows.rows),
+    ("data", data.data),
     ("cost", cost.cost),
     ("explain", explain.explain),
     ("rules", rules.rules),

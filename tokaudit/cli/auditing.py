@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokaudit.audit import run
 from tokaudit.cli import streams
-from tokaudit.cli.progress import counting, progress
+from tokaudit.cli.progress import copying, counting, progress
 from tokaudit.errors import TokauditError, Unreadable
 from tokaudit.report import Report, Summary
 
@@ -35,10 +36,21 @@ class Audit:
         if isinstance(opening, Unreadable):
             return _unaudited(path, opening)
         try:
-            with progress(f"auditing {path}"):
-                return run(opening.contract(self.options), self.rules)
+            with self._watched(path) as options:
+                return run(opening.contract(options), self.rules)
         except Unreadable as error:
             return _unaudited(path, error)
+
+    @contextmanager
+    def _watched(self, path: str) -> Iterator[Options]:
+        """The options, with signs of life: seconds, or for token data the bytes that are read."""
+        data = self.options.data
+        if data is None:
+            with progress(f"auditing {path}"):
+                yield self.options
+            return
+        with copying(f"auditing {path}") as bar:
+            yield self.options if bar is None else replace(self.options, data=replace(data, watching=bar))
 
     def many(self, paths: Sequence[str], *, jobs: int | None, seconds: int | None) -> list[Report]:
         """The reports in the order of the paths, from ``jobs`` processes at a time (by default the cores).
@@ -47,7 +59,7 @@ class Audit:
         """
         from tokaudit.parallel import Lost, cores, each
 
-        _get_ready(deep=self.options.deep)
+        _get_ready(rows=self.options.deep, data=self.options.data is not None)
         reports: dict[int, Report] = {}
         with counting("auditing models", len(paths)) as counted:
             running = each(
@@ -73,8 +85,10 @@ class Audit:
         from tokaudit.load import Opening
 
         try:
+            data = self.options.data
+            options = replace(self.options, data=data and replace(data, jobs=1))
             with Opening(path, self.tokenizer) as opening:
-                return run(opening.contract(self.options), self.rules)
+                return run(opening.contract(options), self.rules)
         except Unreadable as error:
             return _unaudited(path, error)
         except TokauditError as error:
@@ -88,7 +102,7 @@ def _unaudited(path: str, error: Unreadable) -> Report:
     return Report(path, Summary(), (), (), (), (), (error,))
 
 
-def _get_ready(*, deep: bool) -> None:
+def _get_ready(*, rows: bool, data: bool) -> None:
     """Load what each process would otherwise load for itself, which takes longer than a small model."""
     import tokaudit.formats.template_steps
     import tokaudit.load.contract
@@ -96,6 +110,8 @@ def _get_ready(*, deep: bool) -> None:
 
     records.by_class("")
     tokenizer_classes.class_defaults("")
-    if deep:
-        with suppress(ImportError):  # no torch: each report says so
-            import tokaudit.values.read  # noqa: F401
+    with suppress(ImportError):  # no torch: each report says so
+        if rows:
+            import tokaudit.values.read
+        if data:
+            import tokaudit.data.read  # noqa: F401

@@ -38,6 +38,22 @@ def check(
             "--optimizer", metavar="PATH", help="Also audit the state of an optimizer, a file or directory."
         ),
     ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", metavar="PATH", help="Also audit token data (TA9xx): files, directories, patterns."
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="NAME", help="Of raw token data, as uint16.  [default: deduced]"),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", metavar="NAME", help="What counts token data: local or ray.  [default: local]"
+        ),
+    ] = None,
     no_weights: Annotated[
         bool | None,
         typer.Option("--no-weights/--weights", help="Open no weights file; what needs one is skipped."),
@@ -142,6 +158,7 @@ def check(
       tokaudit check --lock tokaudit.lock --tokenizer path/in/container
       tokaudit check path/to/adapter --base path/to/model
       tokaudit check checkpoint-500 --optimizer checkpoint-500/optimizer.pt
+      tokaudit check path/to/model --data "tokens/*.bin"
 
     \b
     Exit codes:
@@ -158,7 +175,7 @@ def check(
     found = targets(paths)
     with ExitStack() as stack:
         # Before the rest is imported: the tokenizer loads meanwhile.
-        opening = _opened(found.paths[0], tokenizer, stack) if len(found.paths) == 1 else None
+        opening = opened(found.paths[0], tokenizer, stack) if len(found.paths) == 1 else None
 
         from tokaudit.cli.checking import checked
 
@@ -183,6 +200,9 @@ def check(
             "baseline": baseline,
             "jobs": jobs,
             "timeout": timeout,
+            "data": data or None,
+            "dtype": dtype,
+            "engine": engine,
         }
         return checked(
             found,
@@ -213,7 +233,7 @@ def _names(values: Sequence[str] | None) -> list[str] | None:
     return [name for value in values for name in separated(value)] if values else None
 
 
-def _opened(path: str, tokenizer: str | None, stack: ExitStack) -> Opening | Unreadable:
+def opened(path: str, tokenizer: str | None, stack: ExitStack) -> Opening | Unreadable:
     from tokaudit.errors import Unreadable
     from tokaudit.load import Opening
 

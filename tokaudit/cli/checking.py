@@ -13,7 +13,7 @@ from tokaudit.cli.checkout import Checkout
 from tokaudit.cli.outcome import Outcome
 from tokaudit.cli.setting_aside import SettingAside
 from tokaudit.cli.settings import settings
-from tokaudit.contract import Options
+from tokaudit.contract import DataOptions, Options
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Severity
 from tokaudit.report import Report, Verdict
@@ -46,7 +46,9 @@ def checked(
     ``options`` are those that the environment and files may state, too, by their keys, with None for what was
     not given. Raises UsageError, and Unreadable for a lock or a baseline, before anything is audited.
     """
+    data = options["data"]
     beside = [path for path in (tokenizer, base, optimizer) if path is not None]
+    beside += data if isinstance(data, list) else []
     choices, file, notes = settings(
         options, config=config, isolated=isolated, audited=[*targets.roots, *beside]
     )
@@ -88,8 +90,15 @@ def _options(choices: Choices, lock: str | None) -> Options:
         read_weights=not choices.no_weights,
         deep=bool(choices.deep),
         lock=_lock(lock),
+        data=_data(choices),
         tokens=not SHOWING_TOKENS.isdisjoint(_formats(choices)),
     )
+
+
+def _data(choices: Choices) -> DataOptions | None:
+    if not choices.data:
+        return None
+    return DataOptions(choices.data, choices.dtype, choices.engine or "local", choices.jobs)
 
 
 def _formats(choices: Choices) -> set[str]:

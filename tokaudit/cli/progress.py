@@ -88,7 +88,7 @@ def _put(stream: TextIO, text: str) -> None:
 
 @contextmanager
 def copying(doing: str) -> Iterator[CopyProgress | None]:
-    """A bar for bytes that are written, where a person can see it; None elsewhere."""
+    """A bar for bytes that are written or read, where a person can see it; None elsewhere."""
     if not streams.is_terminal(sys.stderr):
         yield None
         return

@@ -14,7 +14,7 @@ from operator import add
 from typing import Any, Protocol, TypeVar
 
 from tokaudit.contract.facts import Missing, present
-from tokaudit.errors import FactMissing, UsageError
+from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
 
 IGNORED = -100  # the label that a loss passes over: the default of torch and of transformers
@@ -59,22 +59,6 @@ class DataOptions:
     engine: str = "local"
     jobs: int | None = None
     watching: Watching = field(default_factory=Unwatched)
-
-
-def data_options(
-    paths: Sequence[str],
-    *,
-    dtype: str | None = None,
-    engine: str = "local",
-    jobs: int | None = None,
-    watching: Watching | None = None,
-) -> DataOptions:
-    """The options, checked. Raises UsageError for a dtype or an engine that there is not."""
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"--dtype must be {', '.join(DTYPES)}, not {dtype!r}")
-    if engine not in ENGINES:
-        raise UsageError(f"--engine must be {' or '.join(ENGINES)}, not {engine!r}")
-    return DataOptions(tuple(paths), dtype, engine, jobs, watching or Unwatched())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tokaudit import __version__
-from tokaudit.contract import TableValues, Values
+from tokaudit.contract import LabelStatistics, TableValues, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Severity, fingerprint
 from tokaudit.report import (
     AdapterFacts,
+    DataFacts,
+    IdCount,
     Report,
     RuleRef,
     Skipped,
@@ -27,6 +29,7 @@ from tokaudit.report import (
 from tokaudit.reporters import View
 
 SCHEMA_VERSION = "1.3"
+SAMPLED = 64  # ids of a sample of token data
 QUANTILES = (0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1)
 
 Json = Mapping[str, object]
@@ -113,6 +116,7 @@ def _facts(facts: Summary) -> Json:
         ],
         "stop_ids": [{"id": id, "content": content} for id, content in facts.stop_ids],
         "values": None if facts.values is None else _values(facts.values),
+        "data": None if facts.data is None else _data(facts.data),
         "adapter": None if facts.adapter is None else _adapter(facts.adapter),
     }
 
@@ -125,6 +129,66 @@ def _adapter(facts: AdapterFacts) -> Json:
         "base_architecture": facts.architecture,
         "base_rows": facts.rows,
         "tables": [{"module": module, "holds": what, "rows": rows} for module, what, rows in facts.tables],
+    }
+
+
+def _data(facts: DataFacts) -> Json:
+    """``counts`` has the ids that occur."""
+    data, statistics = facts.data, facts.data.statistics
+    texts = data.texts_or if isinstance(data.texts_or, tuple) else ()
+    return {
+        "columns": [
+            {
+                "file": column.file,
+                "column": column.column or None,
+                "dtype": column.dtype or None,
+                "deduced": column.deduced,
+                "labels": column.labels or None,
+            }
+            for column in data.columns
+        ],
+        "complete": data.complete,
+        "ids": statistics.items,
+        "least": statistics.least,
+        "most": statistics.most,
+        "rows": data.rows,
+        "without_row": statistics.without_row(data.rows),
+        "tokens": facts.tokens,
+        "visited": facts.visited,
+        "roles": [{"role": role.value, **_id_count(found)} for role, found in facts.roles],
+        "frequent": [_id_count(found) for found in facts.frequent],
+        "counts": {str(id): count for id, count in enumerate(statistics.counts) if count},
+        "labels": _labels(statistics.labels),
+        "samples": [
+            {
+                "file": decoded.sample.file,
+                "column": decoded.sample.column or None,
+                "ids": list(decoded.sample.ids[:SAMPLED]),
+                "text": decoded.text,
+            }
+            for decoded in texts
+        ],
+    }
+
+
+def _id_count(found: IdCount) -> Json:
+    return {"id": found.id, "content": found.content, "count": found.count}
+
+
+def _labels(labels: LabelStatistics) -> Json | None:
+    if not labels.items and not labels.unaligned:
+        return None
+    return {
+        "labels": labels.items,
+        "trained": labels.trained,
+        "same": labels.same,
+        "shifted": labels.shifted,
+        "without_row": labels.negative + labels.beyond,
+        "pads": labels.pads,
+        "pads_trained": labels.pads_trained,
+        "ends": labels.ends,
+        "ends_masked": labels.ends_masked,
+        "unaligned_rows": labels.unaligned,
     }
 
 

@@ -8,13 +8,23 @@ from itertools import groupby
 
 from tokaudit.contract import TableKind
 from tokaudit.findings import Finding, Severity
-from tokaudit.report import AdapterFacts, Report, Summary, TableFacts, UnusedEntry, Verdict
+from tokaudit.report import (
+    AdapterFacts,
+    DataFacts,
+    IdCount,
+    Report,
+    Summary,
+    TableFacts,
+    UnusedEntry,
+    Verdict,
+)
 from tokaudit.reporters import View
 from tokaudit.reporters._page import COLOURS, Page
 from tokaudit.reporters._texts import shortened
 from tokaudit.text import counted, named, shown, size
 
 FACT_COLUMN = 21
+SAMPLED = 240  # characters of decoded token data
 BINS = 24  # of a histogram of norms
 LONGEST_PLACE = 240  # characters of a location
 UNKNOWN = "unknown"
@@ -119,6 +129,8 @@ def known_facts(facts: Summary) -> Iterator[tuple[str, str]]:
         yield "parameters", _parameters(facts)
     elif facts.weights_bytes is not None:
         yield "weights", f"{size(facts.weights_bytes)} in {counted(facts.weights_files or 0, 'file')}"
+    if facts.data is not None:
+        yield from _data(facts.data)
 
 
 def _parameters(facts: Summary) -> str:
@@ -126,6 +138,41 @@ def _parameters(facts: Summary) -> str:
     untied = facts.parameters_untied
     without = f" ({untied:,} without the tie)" if untied and untied != facts.parameters else ""
     return f"{facts.parameters or 0:,}{without}, {size(facts.weights_bytes or 0)}"
+
+
+def _data(facts: DataFacts) -> Iterator[tuple[str, str]]:
+    data, statistics = facts.data, facts.data.statistics
+    files = len({column.file for column in data.columns})
+    dtypes = ", ".join(data.dtypes) or "JSON"
+    span = "" if statistics.least is None else f", from {statistics.least} to {statistics.most}"
+    yield "data", f"{counted(statistics.items, 'id')} ({dtypes}) in {counted(files, 'file')}{span}"
+    roles = _role_counts(facts)
+    if roles:
+        yield "data, special", roles
+    if facts.frequent:
+        words = ", ".join(
+            f"{named(found.id, found.content)} {_share(found, facts)}" for found in facts.frequent
+        )
+        yield "data, frequent", words
+    yield "data, tokens", f"{facts.visited} of {facts.tokens} visited"
+    for decoded in data.texts_or[:1] if isinstance(data.texts_or, tuple) else ():
+        yield "data, sample", shown(decoded.text[:SAMPLED], longest=SAMPLED)
+
+
+def _role_counts(facts: DataFacts) -> str:
+    """``bos/eos 2 "</s>" 1.2 %``."""
+    by_id: dict[int, list[str]] = {}
+    for role, found in facts.roles:
+        by_id.setdefault(found.id, []).append(role.value)
+    counts = {found.id: found for _, found in facts.roles}
+    return ", ".join(
+        f"{'/'.join(names)} {named(id, counts[id].content)} {_share(counts[id], facts)}"
+        for id, names in by_id.items()
+    )
+
+
+def _share(found: IdCount, facts: DataFacts) -> str:
+    return f"{100 * found.count / max(1, facts.data.statistics.items):.2g} %" if found.count else "never"
 
 
 def _architecture(facts: Summary) -> str:
