@@ -46,7 +46,7 @@ def reference(table: StoredTable, known: torch.Tensor, in_use: torch.Tensor) -> 
     """
     used = in_use.nonzero().flatten()
     sample = _finite(table.gather(_spread(used, SAMPLED)))
-    rows = _finite(table.gather(_spread(known.nonzero().flatten(), MOST_KNOWN)))
+    rows = _finite(table.gather(_spread(known.nonzero().flatten(), MOST_KNOWN))).double()
     rows = rows[(rows != 0).any(1)]
     if len(used):
         last = table.gather([int(used[-1])]).double()
@@ -55,7 +55,8 @@ def reference(table: StoredTable, known: torch.Tensor, in_use: torch.Tensor) -> 
         return Missing("fewer than three rows are known to be unused: padding, holes, reserved names")
     if not len(sample):
         return Missing("no row is in use")
-    return Reference(rows, rows.mean(0), sample.mean(0), _first_component(sample))
+    mean = sample.mean(0, dtype=torch.float64)
+    return Reference(rows, rows.mean(0), mean, _first_component(sample))
 
 
 def indicators(
@@ -111,11 +112,16 @@ def _distance(product: torch.Tensor, squares: torch.Tensor, square: torch.Tensor
 
 
 def _first_component(rows: torch.Tensor) -> torch.Tensor:
-    """The direction [hidden] that most of the rows' squares lie along, by power iteration."""
-    direction: torch.Tensor = rows.sum(0) + rows[0]
+    """The direction [hidden] that most of the rows' squares lie along, in float64, by power iteration.
+
+    It settles in the type of the rows, which is the faster one, and is polished in float64.
+    """
+    scaled = rows / _largest(rows).amax().clamp(min=torch.finfo(rows.dtype).tiny)
+    direction: torch.Tensor = scaled.sum(0) + scaled[0]
     for _ in range(_STEPS):
-        direction = rows.T @ (rows @ _unit(direction))
-    return _unit(direction)
+        direction = scaled.T @ (scaled @ _unit(direction))
+    precise = scaled.double()
+    return _unit(precise.T @ (precise @ _unit(direction.double())))
 
 
 def _unit(vector: torch.Tensor) -> torch.Tensor:
@@ -129,4 +135,9 @@ def _spread(rows: torch.Tensor, most: int) -> list[int]:
 
 
 def _finite(rows: torch.Tensor) -> torch.Tensor:
-    return rows[rows.isfinite().all(1)].double()
+    return rows[_largest(rows).isfinite()]
+
+
+def _largest(rows: torch.Tensor) -> torch.Tensor:
+    """The largest absolute value of each row [n]; not finite where one of its values is not."""
+    return torch.maximum(rows.amax(1), -rows.amin(1))
