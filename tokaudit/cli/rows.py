@@ -32,6 +32,12 @@ def rows(
         str | None,
         typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            "--ledger", metavar="FILE", help="Beside the norms: visits, gradients and updates in training."
+        ),
+    ] = None,
     format: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, json or csv.")
     ] = "terminal",
@@ -40,7 +46,7 @@ def rows(
     """Show rows of the tables: what each is for, its norm, the nearest tokens, what refers to it.
 
     Each table is read once, and once more for the nearest tokens. Without a choice the terminal shows the
-    oddest rows; json and csv hold all of them.
+    oddest rows; json and csv hold all of them. A ledger is what GradientLedger.save wrote (docs/training.md).
 
     \b
     Classes:
@@ -53,6 +59,7 @@ def rows(
       tokaudit rows path/to/model --token "<|im_end|>" --id 0
       tokaudit rows path/to/model --class under-trained
       tokaudit rows path/to/model --format csv > rows.csv
+      tokaudit rows path/to/model --ledger run.ledger --id 320
 
     \b
     Exit codes:
@@ -69,11 +76,13 @@ def rows(
     view = streams.view(color)
     wanted = _wanted(token or [], id or [], worst, kind, everything=format != "terminal")
 
+    from tokaudit.training.ledger_file import read
     from tokaudit.values.listing import list_rows
 
+    recorded = None if ledger is None else read(ledger)
     try:
         with progress(f"reading {path}"):
-            found = list_rows(path, wanted, tokenizer=tokenizer)
+            found = list_rows(path, wanted, tokenizer=tokenizer, ledger=recorded)
     except FactMissing as missing:
         raise TokauditError(f"{path}: {missing.reason}") from missing
     return Outcome(_rows.RENDER[format](found, view))

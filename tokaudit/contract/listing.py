@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tokaudit.contract.ledger import Ledger
 from tokaudit.contract.values import RowClass, TableValues
 
 
@@ -22,8 +23,24 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a gradient ledger says of a row: see `tokaudit.contract.Ledger`.
+
+    A gradient is None for a path that does not lead to the table.
+    """
+
+    visits: int
+    input_gradient: float | None
+    output_gradient: float | None
+    update: float
+
+
+@dataclass(frozen=True, slots=True)
 class ListedRow:
-    """``content`` is the text of the token, None where there is none; ``nearest`` are tokens and cosines."""
+    """``content`` is the text of the token, None where there is none; ``nearest`` are tokens and cosines.
+
+    ``recorded`` is None without a ledger, and for a table that it does not follow.
+    """
 
     id: int
     content: str | None
@@ -34,6 +51,7 @@ class ListedRow:
     sign: str
     nearest: tuple[tuple[int, str | None, float], ...]
     referred_by: tuple[str, ...]
+    recorded: Recorded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +65,9 @@ class ListedTable:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``unread`` says by tensor why a table has no rows here."""
+    """``unread`` says by tensor why a table has no rows here; ``ledger`` is what the rows are shown with."""
 
     target: str
     tables: tuple[ListedTable, ...]
     unread: tuple[tuple[str, str], ...]
+    ledger: Ledger | None = None

@@ -11,31 +11,41 @@ from collections.abc import Callable, Mapping
 from rich.cells import cell_len, set_cell_size
 
 from tokaudit import __version__
-from tokaudit.contract.listing import ListedRow, ListedTable, Listing
+from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded
 from tokaudit.contract.values import PURPOSES, RowClass
 from tokaudit.reporters import View
 from tokaudit.reporters._page import Page
 from tokaudit.reporters.json import Json, dump
-from tokaudit.text import inert, named, shown
+from tokaudit.text import counted, inert, named, shown
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 TOKEN, CLASSES = 20, 24  # cells
 _HEAD = f"{'id':>8}  {'token':<{TOKEN}}  {'class':<{CLASSES}}  {'norm':>9}  {'%':>4}"
 _BELOW = 10
+NARROW = 16  # cells of a token beside what a ledger says
+_RECORDED = (
+    f"{'id':>8}  {'token':<{NARROW}}  {'norm':>9}  {'visits':>7}  {'input':>9}  {'output':>9}  {'update':>9}"
+)
 COLUMNS = (
     *("tensor", "id", "token", "class", "norm", "percentile", "largest"),
     *("sign", "nearest", "referred_by"),
+    *("visits", "input_gradient", "output_gradient", "update"),
 )
 
 
 def as_text(listing: Listing, view: View) -> str:
     page = Page(view)
     page.put((listing.target, "bold"))
+    if listing.ledger is not None:
+        steps = counted(listing.ledger.steps, "step")
+        page.put(text=f"gradients by path and updates: sums over {steps}", style="dim", column=2)
     for table in listing.tables:
         page.blank()
         page.put(text=_title(table), style="bold")
-        page.put((_HEAD, "dim"))
-        page.put(text="nearest tokens (cosine); what refers to it", style="dim", column=_BELOW)
+        recorded = any(row.recorded for row in table.rows)
+        page.put((_RECORDED if recorded else _HEAD, "dim"))
+        below = "class; " if recorded else ""
+        page.put(text=f"{below}nearest tokens (cosine); what refers to it", style="dim", column=_BELOW)
         for row in table.rows:
             _put(page, row)
         if not table.rows:
@@ -55,15 +65,26 @@ def _title(table: ListedTable) -> str:
 
 
 def _put(page: Page, row: ListedRow) -> None:
-    token = "" if row.content is None else page.shown(shown(row.content))
-    share = "" if math.isnan(row.percentile) else f"{row.percentile:.0f}"
-    cells = f"{row.id:>8}  {_cell(token, TOKEN)}  {_cell(row.classes.words, CLASSES)}"
-    odd = bool(row.classes & ~PURPOSES)
-    page.put((f"{cells}  {row.norm:>9.3g}  {share:>4}", "yellow" if odd else ""))
+    page.put((_cells(page, row), "yellow" if row.classes & ~PURPOSES else ""))
     near = ", ".join(f"{named(id, content)} ({cosine:.2f})" for id, content, cosine in row.nearest)
     refers = ", ".join(row.referred_by)
-    words = "; ".join(filter(None, (row.sign, near, refers)))
+    classes = row.classes.words if row.recorded else ""
+    words = "; ".join(filter(None, (classes, row.sign, near, refers)))
     page.put(text=words, style="dim", column=_BELOW)
+
+
+def _cells(page: Page, row: ListedRow) -> str:
+    token = "" if row.content is None else page.shown(shown(row.content))
+    if row.recorded is not None:
+        recorded = row.recorded
+        numbers = (recorded.input_gradient, recorded.output_gradient, recorded.update)
+        parts = [f"{'' if number is None else f'{number:.3g}':>9}" for number in numbers]
+        return "  ".join(
+            [f"{row.id:>8}", _cell(token, NARROW), f"{row.norm:>9.3g}", f"{recorded.visits:>7}", *parts]
+        )
+    share = "" if math.isnan(row.percentile) else f"{row.percentile:.0f}"
+    cells = f"{row.id:>8}  {_cell(token, TOKEN)}  {_cell(row.classes.words, CLASSES)}"
+    return f"{cells}  {row.norm:>9.3g}  {share:>4}"
 
 
 def _cell(text: str, width: int) -> str:
@@ -78,6 +99,7 @@ def as_json(listing: Listing, view: View) -> str:
             "tool": {"name": "tokaudit", "version": __version__},
             "target": listing.target,
             "tables": [_table(table) for table in listing.tables],
+            "ledger": listing.ledger and {"steps": listing.ledger.steps, "passes": listing.ledger.passes},
             "unread": [{"tensor": name, "reason": reason} for name, reason in listing.unread],
         }
     )
@@ -108,6 +130,18 @@ def _row(row: ListedRow) -> Json:
             {"id": id, "token": content, "cosine": number(cosine)} for id, content, cosine in row.nearest
         ],
         "referred_by": list(row.referred_by),
+        "recorded": row.recorded and _recorded(row.recorded),
+    }
+
+
+def _recorded(recorded: Recorded) -> Json:
+    gradients = (recorded.input_gradient, recorded.output_gradient)
+    through_input, through_output = (None if value is None else number(value) for value in gradients)
+    return {
+        "visits": recorded.visits,
+        "input_gradient": through_input,
+        "output_gradient": through_output,
+        "update": number(recorded.update),
     }
 
 
@@ -132,8 +166,16 @@ def as_csv(listing: Listing, view: View) -> str:
             near = " ".join(f"{id}:{cosine:.4f}" for id, _, cosine in row.nearest)
             numbers = ["" if math.isnan(v) else v for v in (row.norm, row.percentile, row.largest)]
             words = [row.sign, near, "; ".join(row.referred_by)]
-            writer.writerow([name, row.id, token, " ".join(_slugs(row)), *numbers, *words])
+            steps = _record_cells(row.recorded)
+            writer.writerow([name, row.id, token, " ".join(_slugs(row)), *numbers, *words, *steps])
     return inert_lines(out.getvalue())
+
+
+def _record_cells(recorded: Recorded | None) -> list[object]:
+    if recorded is None:
+        return [""] * 4
+    numbers = (recorded.input_gradient, recorded.output_gradient, recorded.update)
+    return [recorded.visits, *("" if v is None or math.isnan(v) else v for v in numbers)]
 
 
 def inert_lines(text: str) -> str:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tokaudit.contract import Contract, Neighbour, Options, TableValues, Vocabulary
-from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Wanted
+from tokaudit.contract import (
+    Contract,
+    Ledger,
+    Neighbour,
+    Options,
+    TableKind,
+    TableLedger,
+    TableValues,
+    Vocabulary,
+)
+from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded, Wanted
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.load import Opening
 from tokaudit.sources import Source
@@ -17,11 +27,13 @@ from tokaudit.values.read import neighbours
 FEW = 20
 
 
-def list_rows(path: str | Path, wanted: Wanted, *, tokenizer: str | None = None) -> Listing:
-    """Read the tables and list the wanted rows of each.
+def list_rows(
+    path: str | Path, wanted: Wanted, *, tokenizer: str | None = None, ledger: Ledger | None = None
+) -> Listing:
+    """Read the tables and list the wanted rows of each, with what the ledger says of them.
 
-    Raises UsageError for a token or an id that there is not, FactMissing where no table could be read, and
-    Unreadable.
+    Raises UsageError for a token or an id that there is not and for the ledger of other tables, FactMissing
+    where no table could be read, and Unreadable.
     """
     with Opening(path, tokenizer) as opening:
         contract = opening.contract(Options(deep=True))
@@ -33,8 +45,10 @@ def list_rows(path: str | Path, wanted: Wanted, *, tokenizer: str | None = None)
             if not any(id in table.ids for table in values.tables):
                 largest = max(table.ids.stop for table in values.tables)
                 raise UsageError(f"no table has a row {id}", hint=f"there are {largest} rows")
-        tables = tuple(_listed(contract, opening.model, table, wanted, ids) for table in values.tables)
-        return Listing(contract.name, tables, tuple(values.unread.items()))
+        tables = tuple(
+            _listed(contract, opening.model, table, wanted, ids, ledger) for table in values.tables
+        )
+        return Listing(contract.name, tables, tuple(values.unread.items()), ledger)
 
 
 def _id_of(contract: Contract, text: str) -> int:
@@ -48,7 +62,12 @@ def _id_of(contract: Contract, text: str) -> int:
 
 
 def _listed(
-    contract: Contract, source: Source, table: TableValues, wanted: Wanted, ids: Sequence[int]
+    contract: Contract,
+    source: Source,
+    table: TableValues,
+    wanted: Wanted,
+    ids: Sequence[int],
+    ledger: Ledger | None,
 ) -> ListedTable:
     chosen = _chosen(table, wanted, ids)
     total = len(chosen)
@@ -59,7 +78,34 @@ def _listed(
     near = dict(table.new)
     if len(chosen) <= MOST_ASKED:
         near |= neighbours(contract, source, table, [id for id in chosen if id not in near])
-    return ListedTable(table, tuple(_row(contract, table, id, near) for id in chosen), total)
+    rows = [_row(contract, table, id, near) for id in chosen]
+    record = _record(table, ledger)
+    if ledger is not None and record is not None:
+        rows = [replace(row, recorded=_recorded(ledger, record, row.id)) for row in rows]
+    return ListedTable(table, tuple(rows), total)
+
+
+def _record(table: TableValues, ledger: Ledger | None) -> TableLedger | None:
+    """The ledger's side of the table. Raises UsageError where it has another number of rows."""
+    if ledger is None or table.first_id != 0:
+        return None
+    kind = table.table.kind
+    found = ledger.input if kind is TableKind.INPUT else ledger.output if kind is TableKind.OUTPUT else None
+    if found is not None and found.rows != len(table.norms):
+        raise UsageError(
+            f"the ledger is of {found.rows} rows, {table.table.name} has {len(table.norms)}",
+            hint="give the ledger of a run that trained this model, and the model as it was saved then",
+        )
+    return found
+
+
+def _recorded(ledger: Ledger, record: TableLedger, id: int) -> Recorded:
+    return Recorded(
+        ledger.row(id).visits,
+        record.input_gradients[id] if record.looked_up else None,
+        record.output_gradients[id] if record.gives_logits else None,
+        record.updates[id],
+    )
 
 
 def _chosen(table: TableValues, wanted: Wanted, ids: Sequence[int]) -> list[int]:
