@@ -56,7 +56,7 @@ def texts(count: int, chance: random.Random) -> list[str]:
         else:
             signs = "(){}[];:=+-*/<>&|!?.,_#$%^~\"'\\"
             found["".join(chance.choice(signs) for _ in range(chance.randint(2, 6)))] = None
-    return list(found)
+    return list(found)[:count]
 
 
 def report(rows: int = 128_000, added: int = 40, reserved: int = 300, padding: int = 512) -> Report:
@@ -119,7 +119,7 @@ def _table(
     for id in new:
         norms[id] = chance.gauss(0.9, 0.02)
     signs = {}
-    for id in chance.sample(range(1000, new[0]), 400):
+    for id in chance.sample(range(new[0] // 100, new[0]), new[0] // 300):
         norms[id] = chance.gauss(0.34, 0.01)
         classes[id] |= RowClass.UNDER_TRAINED.value
         signs[id] = f"norm {norms[id]:.3g}, like the {padding + len(kept)} unused rows"

@@ -6,8 +6,10 @@ import base64
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import zlib
+from array import array
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +23,7 @@ from models import base, build
 from reports import ACTIVE, BROKEN, CLEAN, HOSTILE, REPORTS
 
 from tokaudit.audit import run
-from tokaudit.contract import Options
+from tokaudit.contract import Options, RowClass, Values
 from tokaudit.load import load
 from tokaudit.report import Report, Summary, Tokens
 from tokaudit.reporters import View, html
@@ -285,13 +287,20 @@ def test_several_models_are_one_page_with_the_tokens_of_each(tmp_path: Path) -> 
 # In a browser
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     executable = chromium()
     if executable is None:
         pytest.skip("no Chromium is installed: what the page does in a browser is not tested")
-    with Browser(executable, tmp_path / "profile") as opened:
-        yield opened
+    with Browser(executable, tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def browser(opened: Browser) -> Browser:
+    """The one browser, without the memory of other tests."""
+    opened.events.clear()
+    return opened
 
 
 def shown_in(browser: Browser, tmp_path: Path, *reports: Report, **media: Any) -> None:
@@ -424,11 +433,58 @@ def test_it_prints(browser: Browser, tmp_path: Path, large: Report) -> None:
     assert quiet(browser)
 
 
+def with_norms(norms: list[float], classes: RowClass = RowClass.IN_USE, first_id: int = 0) -> Report:
+    """A report on a table of these rows."""
+    report = synthetic.report(rows=64, added=8, reserved=8, padding=8)
+    assert report.summary.values is not None
+    table = dataclasses.replace(
+        report.summary.values.tables[0],
+        first_id=first_id,
+        norms=array("d", norms),
+        classes=array("H", [classes.value]) * len(norms),
+        new={},
+        signs={},
+    )
+    facts = dataclasses.replace(report.summary, values=Values((table,), {"lm_head.weight": "it is packed"}))
+    return dataclasses.replace(report, summary=facts)
+
+
+ODD = {
+    "zeros": with_norms([0.0] * 64),
+    "nothing finite": with_norms([math.nan] * 64),
+    "one row": with_norms([1.5]),
+    "no row": with_norms([]),
+    "equal rows": with_norms([1.25] * 64),
+    "nearly equal rows": with_norms([1.25, 1.25 + 1e-15] * 32),
+    "the widest range": with_norms([5e-324, 0.0, math.inf, math.nan, 1.7e308, *[1.0] * 59]),
+    "rows without a purpose": with_norms([1.0, 2.0] * 32, RowClass(0)),
+    "a table of further ids": with_norms([1.0, 2.0] * 8, first_id=48),
+    "tokens alone": with_tokens(CLEAN, "a", "b"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tables_are_drawn_and_hovered_without_complaints(
+    browser: Browser, tmp_path: Path, name: str
+) -> None:
+    shown_in(browser, tmp_path, ODD[name])
+    for chart in browser.value("[...document.querySelectorAll('.chart')].map(one => one.className)"):
+        for down in (0.1, 0.5, 0.95):
+            browser.point(*middle(browser, f"[class='{chart}'] .u-over", 0.5, down))
+    browser.value("[...document.querySelectorAll('.zoom')].forEach(button => button.click())")
+    browser.click(*middle(browser, ".find"))
+    browser.type("1")
+    browser.key("Enter")
+    browser.wait("document.querySelector('.chosen').innerText")
+    assert quiet(browser)
+
+
 def test_a_browser_that_cannot_unpack_says_so(browser: Browser, tmp_path: Path) -> None:
-    browser.send("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
+    old = browser.send("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
     file = tmp_path / "page.html"
     file.write_text(html.render([with_tokens(CLEAN, "a")], View()), encoding="ascii")
     browser.media(width=1100)
     browser.open(file)
     browser.wait("document.querySelector('.map').innerText.includes('DecompressionStream')")
     assert browser.value("document.querySelector('.search').hidden")
+    browser.send("Page.removeScriptToEvaluateOnNewDocument", **old)

@@ -27,11 +27,11 @@
     "under-trained": ["--odd", "disc"],
     "outlier": ["--odd", "up"],
   };
+  const KINDS = { special: SPECIAL, added: ADDED };
+  const ODD = ["non-finite", "zero", "near-zero", "identical", "under-trained", "outlier"];
   // A row is drawn as the first of these that it is; what it is for comes before what is odd about it.
-  const FIRST = [
-    "padding", "hole", "reserved", "non-finite", "zero", "near-zero", "identical", "under-trained", "outlier",
-    "added", "in-use",
-  ];
+  const FIRST = ["padding", "hole", "reserved", ...ODD, "special", "added", "in-use"];
+  const LANES = ["special", "added", "reserved", "hole", "padding", ...ODD];
 
   const number = (value) => value.toLocaleString("en-US");
   const short = (value) => Number(value.toPrecision(3)).toString();
@@ -129,32 +129,30 @@
       this.classes = joined(classes);
       this.norms = decoded(joined(levels), header.low, header.high);
       this.bits = Object.fromEntries(Object.entries(model.header.classes).map(([bit, slug]) => [slug, Number(bit)]));
-      const purposes = this.bits["in-use"];
-      const used = this.norms.filter((norm, row) => norm > 0 && this.classes[row] & purposes);
-      this.judged = (used.length ? used : this.norms.filter((norm) => norm > 0)).sort();
-      this.groups = Uint8Array.from(this.classes, (value, row) => this.group(value, row));
+      const used = (row) => (this.classes[row] & this.bits["in-use"]) !== 0;
+      this.used = this.classes.reduce((count, _, row) => count + used(row), 0);
+      this.judged = this.norms.filter((norm, row) => norm > 0 && (!this.used || used(row))).sort();
+      this.groups = Uint8Array.from({ length: this.rows }, (_, row) => this.group(row));
     }
 
-    group(value, row) {
-      const kind = this.model.kinds[this.first + row];
-      const is = (slug) => (slug === "added" ? kind & ADDED : value & this.bits[slug]);
-      const found = FIRST.findIndex(is);
+    is(slug, row) {
+      return slug in KINDS ? this.model.kinds[this.first + row] & KINDS[slug] : this.classes[row] & this.bits[slug];
+    }
+
+    group(row) {
+      const found = FIRST.findIndex((slug) => this.is(slug, row));
       return found < 0 ? FIRST.length - 1 : found;
     }
 
     /** The rows of each class but those in use, all of them: a row may be in several. */
     marked() {
-      const slugs = ["special", ...FIRST.slice(0, -1)];
-      const rows = Object.fromEntries(slugs.map((slug) => [slug, []]));
-      for (let row = 0; row < this.rows; row++) {
-        const kind = this.model.kinds[this.first + row];
-        if (kind & SPECIAL) rows.special.push(row);
-        if (kind & ADDED) rows.added.push(row);
-        const value = this.classes[row];
-        for (const slug of FIRST) if (slug !== "added" && slug !== "in-use" && value & this.bits[slug]) rows[slug].push(row);
-      }
-      const order = ["special", "added", "reserved", "hole", "padding", ...FIRST.slice(3, -2)];
-      return order.filter((slug) => rows[slug].length).map((slug) => ({ slug, rows: rows[slug] }));
+      return LANES.map((slug) => ({ slug, rows: this.being(slug) })).filter((lane) => lane.rows.length);
+    }
+
+    being(slug) {
+      const rows = [];
+      for (let row = 0; row < this.rows; row++) if (this.is(slug, row)) rows.push(row);
+      return rows;
     }
 
     holds(id) {
@@ -252,25 +250,38 @@
 
     ticks(low, high, most) {
       if (!this.log) return round(low, high, most);
-      const factors = high - low > most ? [1] : high - low > most / 3 ? [1, 3] : [1, 2, 5];
+      const span = high - low;
+      if (span > most) return round(low, high, most).filter(Number.isInteger);
+      const factors = span > most / 2 ? [1] : span > most / 3 ? [1, 3] : [1, 2, 5];
       const found = [];
-      for (let power = Math.floor(low); power <= Math.ceil(high); power++) {
+      for (let power = Math.floor(low); power <= high; power++) {
         for (const factor of factors) found.push(power + Math.log10(factor));
       }
-      const skip = Math.ceil(found.length / most / 1.5);
       const inside = found.filter((at) => at >= low && at <= high);
-      if (inside.length >= 3) return inside.filter((_, place) => place % skip === 0);
-      return round(10 ** low, 10 ** high, most).filter((norm) => norm > 0).map(Math.log10);
+      return inside.length >= 3 ? inside : round(10 ** low, 10 ** high, most).filter((norm) => norm > 0).map(Math.log10);
     }
 
-    /** All with as many decimals as any of them needs. */
+    /** With as few digits as tell them apart; on a linear axis all with as many decimals. */
     labels(splits) {
-      const values = splits.map((at) => (at === this.zero ? 0 : this.from(at)));
-      const decimals = (value) => (short(value).split(".")[1] || "").length;
-      const most = this.log ? null : Math.max(0, ...values.filter((_, place) => splits[place] !== this.odd).map(decimals));
-      return values.map((value, place) =>
-        splits[place] === this.odd ? "NaN, \u221e" : most === null || most > 6 ? short(value) : value.toFixed(most));
+      const plain = splits.filter((at) => at !== this.odd && at !== this.zero);
+      const words = this.log ? distinct(plain.map((at) => this.from(at))) : fixed(plain);
+      return splits.map((at) => (at === this.odd ? "NaN, \u221e" : at === this.zero ? "0" : words[plain.indexOf(at)]));
     }
+  }
+
+  function distinct(values) {
+    for (let digits = 3; digits < 16; digits++) {
+      const words = values.map((value) => Number(value.toPrecision(digits)).toString());
+      if (new Set(words).size === words.length) return words;
+    }
+    return values.map(String);
+  }
+
+  function fixed(values) {
+    const step = Math.min(...values.slice(1).map((value, place) => value - values[place]));
+    const decimals = Math.ceil(-Math.log10(step) - 1e-9);
+    const plain = Number.isFinite(decimals) && decimals < 16 && Math.max(...values) < 1e6;
+    return plain ? values.map((value) => value.toFixed(Math.max(0, decimals))) : distinct(values);
   }
 
   const widened = (low, high) => [low - 0.3 * (high - low || 1), high + 0.3 * (high - low || 1)];
@@ -587,7 +598,6 @@
       table.groups.forEach((other, row) => other === group && rows.push(row));
       return [FIRST[group], rows];
     });
-    const special = table.marked().find((lane) => lane.slug === "special");
     const draw = (u) => {
       const ratio = uPlot.pxRatio;
       const { min, max } = u.scales.x;
@@ -600,15 +610,11 @@
       const dot = (count > 20000 ? 2.6 : count > 3000 ? 4 : 7) * ratio;
       for (const [slug, rows] of byGroup) {
         const shape = ink(u.ctx, slug);
-        const size = shape === "dot" ? dot : (rows.length > 2000 ? 3 : 6) * ratio;
+        const size = shape === "dot" ? dot : (rows.length > 1000 ? 4 : 6) * ratio;
         u.ctx.globalAlpha = shape === "dot" && count > 20000 ? 0.55 : 0.9;
         for (const row of rows) if (visible(row)) mark(u.ctx, shape, x(row), y(row), size);
       }
       u.ctx.globalAlpha = 1;
-      if (special) {
-        const shape = ink(u.ctx, "special");
-        for (const row of special.rows) if (visible(row)) mark(u.ctx, shape, x(row), y(row), 6 * ratio);
-      }
       if (table.holds(view.chosen)) highlight(u, x(view.chosen - table.first), y(view.chosen - table.first));
     };
     const probe = (u, left, top) => {
@@ -755,8 +761,7 @@
       const table = this.model.tables[place];
       const norms = new Norms(table);
       const legend = section.querySelector(".legend");
-      const used = table.groups.reduce((count, group) => count + (FIRST[group] === "in-use"), 0);
-      legend.append(chip("in-use", used), ...table.marked().map((lane) => chip(lane.slug, lane.rows.length)));
+      legend.append(table.used ? chip("in-use", table.used) : chip("rows", table.rows), ...table.marked().map((lane) => chip(lane.slug, lane.rows.length)));
       const found = { table, norms };
       found.charts = [
         drawNorms(this, table, norms, section.querySelector(".norms")),
@@ -811,6 +816,7 @@
     choosing(id) {
       if (id === undefined) return;
       this.chosen = id;
+      if (this.ids && id !== null && (id < this.ids[0] || id > this.ids[1])) this.zoomIds(null);
       this.article.querySelector(".chosen").replaceChildren(...(id === null ? [] : this.card(id)));
       [...this.idCharts, ...this.tables.map((found) => found.charts[0])].forEach((chart) => chart.plot.redraw(false));
     }
@@ -832,9 +838,9 @@
         const label = table.header.name;
         if (!table.holds(id)) { add(label, "no row"); continue; }
         const sign = table.header.signs[id];
-        add(label, [table.describe(id), table.words(id), sign].filter(Boolean).join("; "));
+        add(label, [table.words(id), table.describe(id), sign].filter(Boolean).join("; "));
         const nearest = table.header.nearest[id];
-        if (nearest) add("nearest", ...nearest.flatMap(([other, cosine]) => [this.link(other), ` ${cosine.toFixed(2)} `]));
+        if (nearest) add("nearest", ...nearest.map(([other, cosine]) => line("one", this.link(other), ` ${cosine.toFixed(2)}`)));
       }
       const roles = model.header.roles[id];
       if (roles) add("referred to by", roles.join(", "));

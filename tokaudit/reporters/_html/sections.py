@@ -20,7 +20,7 @@ VERDICTS = {
     Verdict.FINDINGS: ("fail", "\u2717 fail"),
     Verdict.NO_VERDICT: ("none", "? no verdict"),
 }
-_OPEN_NOTES, _OPEN_ROWS = 3, 8  # more are folded
+_OPEN_ROWS = 8  # more are folded
 _HOW = "Drag across a picture to zoom in, double-click to zoom out. Click on a token to mark it everywhere."
 
 
@@ -65,27 +65,23 @@ def _target(report: Report) -> Markup:
     return element("bdi", report.target)
 
 
-def _section(title: str, *parts: str, class_: str = "") -> Markup:
-    return element("section", element("h3", title), *parts, class_=class_ or "plain")
+def _section(title: str, *parts: str, class_: str = "plain") -> Markup:
+    return element("section", element("h3", title), *parts, class_=class_)
 
 
 def _findings(report: Report) -> Iterator[Markup]:
-    """Errors and warnings open, notes folded if they are many; what could not be read comes first."""
+    """What could not be read, then errors and warnings in full, then notes, of which a line stands open."""
     cards = [_unreadable(part, report) for part in report.unreadable]
-    cards += [_card(finding) for finding in report.findings if finding.severity > Severity.NOTE]
-    notes = [_card(finding) for finding in report.findings if finding.severity is Severity.NOTE]
-    if not (cards or notes) and not report.checked:
-        return
-    few = len(notes) <= _OPEN_NOTES and not cards
-    folded = notes if few else [_folded(counted(len(notes), "note"), *notes)] if notes else []
-    none = [] if cards or notes else [element("p", "No findings.", class_="none")]
-    yield _section("Findings", *cards, *folded, *none, class_="findings")
+    cards += [_card(finding) for finding in report.findings]
+    if cards:
+        yield _section("Findings", *cards)
+    elif report.checked:
+        yield _section("Findings", element("p", "None.", class_="caption"))
 
 
 def _card(finding: Finding) -> Markup:
     word = finding.severity.word
-    title = element(
-        "h4",
+    title = (
         element("span", word, class_="severity"),
         " ",
         element("span", f"{finding.rule} {finding.slug}", class_="rule"),
@@ -98,14 +94,19 @@ def _card(finding: Finding) -> Markup:
         )
         for claim in finding.claims
     ]
-    parts = [
-        title,
-        element("p", sentence(finding.message), class_="message"),
+    message = sentence(finding.message)
+    rest = (
         element("dl", *claims, class_="claims"),
         *_labelled("why", finding.why),
         *_labelled("fix", finding.fix),
-    ]
-    return element("div", *parts, class_=f"finding {word}")
+    )
+    if finding.severity is Severity.NOTE:
+        line = element("summary", *title, element("span", message, class_="message"))
+        return element("details", line, *rest, class_=f"finding {word}")
+    title_line = element("h4", *title)
+    return element(
+        "div", title_line, element("p", message, class_="message"), *rest, class_=f"finding {word}"
+    )
 
 
 def _labelled(label: str, words: str) -> Iterator[Markup]:
