@@ -121,7 +121,7 @@ class LabelStatistics:
     ``trained`` labels are not IGNORED. ``negative`` and ``beyond`` labels are no ids with a row; the first of
     them is ``outside``. Of the trained labels, ``same`` are the input at their position; of the ``followed``
     ones, that have a next input in their row, ``shifted`` are that one. ``pads`` are pad positions of the
-    inputs, ``ends`` end-of-sequence inputs after a trained position. ``unaligned`` rows have more or fewer
+    inputs, ``ends`` end-of-sequence inputs after a trained one that is none. ``unaligned`` rows have more or fewer
     labels than inputs and count nowhere else.
     """
 
@@ -144,7 +144,7 @@ class LabelStatistics:
     @property
     def of_inputs(self) -> bool:
         """Whether the labels are made of the inputs, as those of a language model are."""
-        return self.same * 2 >= self.trained or self.moved
+        return self.same * 2 >= self.trained
 
     @property
     def moved(self) -> bool:

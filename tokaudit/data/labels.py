@@ -21,7 +21,8 @@ def label_statistics(column: DataColumn, block: Block, measure: Measure) -> Labe
     trained = labels != IGNORED
     negative, beyond = (labels < 0) & trained, labels >= measure.rows
     pads = _pads(ids, ends, measure)
-    finals = torch.isin(ids, torch.tensor(measure.ends, dtype=torch.int64)) & _after(trained, ends)
+    closing = torch.isin(ids, torch.tensor(measure.ends, dtype=torch.int64))
+    finals = closing & _after(trained & ~closing, ends)
     followed = trained & ~ends
     pads_trained, ends_masked = pads & trained, finals & ~trained
 

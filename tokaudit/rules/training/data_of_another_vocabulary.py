@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokaudit.contract import Contract, Role
+from tokaudit.contract.data import LEAST_JUDGED
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
@@ -41,8 +42,8 @@ class DataOfAnotherVocabulary(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         data = contract.data
-        if not data.statistics.items:
-            raise FactMissing("the data holds no ids")
+        if data.statistics.items < LEAST_JUDGED:
+            raise FactMissing(f"fewer than {LEAST_JUDGED} ids are too few to tell their tokenizer")
         _ = contract.vocabulary
         signs = [*_dominant(contract)]
         try:

@@ -39,6 +39,8 @@ class LabelsNotMasked(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         labels = contract.data.labels
+        if labels.moved:
+            raise FactMissing("the labels are those of the next positions (TA904)")
         if not labels.of_inputs:
             raise FactMissing("the labels are not made of the inputs at their positions")
         if labels.pad_trained is not None:
