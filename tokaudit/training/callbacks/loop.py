@@ -59,7 +59,7 @@ def watch(
             optimizer.step()
             optimizer.zero_grad()
 
-    Before the first batch the module is audited, then each of the first ``batches`` before it is handed out,
+    Before the first batch the module is audited, then each of the ``first_batches`` before it is handed out,
     and a ledger is kept of a ``window`` of steps of the (first) optimizer; it ends with the loop over the
     batches at the latest. Findings go to the logger "tokaudit.training" and into ``reports``. The keywords
     are those of `Watching`; RunStopped is raised where ``stop_on`` says so, the one for the ledger between

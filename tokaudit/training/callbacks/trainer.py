@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import TrainerCallback
 
-from tokaudit.training.callbacks.watcher import Watched, Watcher, Watching
+from tokaudit.training.callbacks.watcher import Watched, Watcher, Watching, compiling
 
 
 class TokauditCallback(Watched, TrainerCallback):  # type: ignore[misc]
@@ -50,7 +50,9 @@ class TokauditCallback(Watched, TrainerCallback):  # type: ignore[misc]
         tokenizer = getattr(processing_class, "tokenizer", processing_class)  # of a processor
         self._watcher.begin(model, optimizer, tokenizer)
         if self._watcher.wants_batches:
-            arrives = torch.compiler.disable(self._arrives)  # type: ignore[no-untyped-call]
+            arrives = self._arrives
+            if compiling():
+                arrives = torch.compiler.disable(arrives)  # type: ignore[no-untyped-call]
             self._hook = model.register_forward_pre_hook(arrives, with_kwargs=True)
 
     def _arrives(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,7 @@ _LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Sev
 class Watching:
     """What is watched, and when a run stops.
 
-    ``batches`` is how many are audited, from the first on. ``window`` are the optimizer steps that the ledger
+    ``first_batches`` is how many batches are audited. ``window`` are the optimizer steps that the ledger
     records, the first and the one past the last, counted from the start of the watch; (0, 0) for none.
     ``new_ids`` are the tokens that the ledger tells from old ones, ``ledger_path`` is where it is saved.
     ``stop_on`` is the severity ("error", "warning", "note") of findings that stop the run, None for none.
@@ -38,7 +40,7 @@ class Watching:
     `audit_batch`, `audit_module` and `GradientLedger`.
     """
 
-    batches: int = 5
+    first_batches: int = 5
     window: tuple[int, int] = (0, 50)
     stop_on: str | None = None
     new_ids: Iterable[int] = ()
@@ -83,6 +85,7 @@ class Watcher:
         self._logged: dict[str, float] = {}
         self._said: set[tuple[str, str, str]] = set()
         self._open: GradientLedger | None = None
+        self._window = ExitStack()
         self._waits = watching.window[0] < watching.window[1]
         self._expected: Expectations | None = None
         self._counting: torch.utils.hooks.RemovableHandle | None = None
@@ -114,7 +117,7 @@ class Watcher:
 
     @property
     def wants_batches(self) -> bool:
-        return self._batches < self.watching.batches
+        return self._batches < self.watching.first_batches
 
     def batch(self, batch: Any) -> None:
         """Audit a batch before it is trained on, while any are wanted. Raises RunStopped."""
@@ -125,7 +128,7 @@ class Watcher:
         name = f"batch {self._batches}"
         self._batches += 1
         if not isinstance(mapping, Mapping):
-            self._batches = self.watching.batches
+            self._batches = self.watching.first_batches
             LOGGER.warning("batches are not audited: %s is no mapping; give as_mapping", type(batch).__name__)
             return
         self._stop_for(self._note(audit_against(self._expected, mapping, name)))
@@ -155,9 +158,8 @@ class Watcher:
 
     def abandon(self) -> None:
         """Leave nothing behind in model and optimizer, and report nothing more."""
-        if self._open is not None:
-            self._open.__exit__(None, None, None)
-            self._open = None
+        self._window.close()
+        self._open = None
         if self._counting is not None:
             self._counting.remove()
             self._counting = None
@@ -191,15 +193,20 @@ class Watcher:
             return
         watching = self.watching
         try:
-            self._open = GradientLedger(
+            ledger = GradientLedger(
                 self._model,
                 self._tokenizer,
                 new_ids=watching.new_ids,
-                pad_id=watching.pad_id if self._expected is None else self._expected.pad_id,
+                pad_id=None if self._expected is None else self._expected.pad_id,
                 input=watching.input,
                 output=watching.output,
                 optimizer=self._optimizers[0],
-            ).__enter__()
+            )
+            with ExitStack() as window:
+                if compiling():
+                    window.enter_context(torch.compiler.set_stance("force_eager"))
+                self._open = window.enter_context(ledger)
+                self._window = window.pop_all()
         except TokauditError as error:
             LOGGER.warning("no ledger is kept: %s (%s)", error, error.hint)
 
@@ -260,6 +267,14 @@ class Watched:
     def ledger(self) -> Ledger | None:
         """The window of steps, once it has ended."""
         return self._watcher.ledger
+
+
+def compiling() -> bool:
+    """Whether anything may be compiled: a framework may hold a compiled wrapper that no callback is shown.
+
+    Not asked of torch, which would load its compiler to answer.
+    """
+    return "torch._dynamo" in sys.modules
 
 
 def _numbers(ledger: Ledger) -> dict[str, float]:
