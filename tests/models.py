@@ -58,3 +58,18 @@ def build(description: Description, out: Path) -> Path:
 def build_case(case: Description, out: Path) -> dict[str, Path]:
     """Write every directory of a case; the paths by name."""
     return {name: build(description, out / name) for name, description in case["dirs"].items()}
+
+
+def save_optimizer(shapes: dict[str, dict[str, list[int]]], path: Path) -> Path:
+    """The state of an optimizer as torch saves it; names of digits become the numbers of parameters."""
+    import torch
+
+    state = {
+        int(name) if name.isdecimal() else name: {
+            "step": torch.tensor(1.0),
+            **{tensor: torch.zeros(shape) for tensor, shape in tensors.items()},
+        }
+        for name, tensors in shapes.items()
+    }
+    torch.save({"state": state, "param_groups": [{"lr": 1e-4, "params": list(state)}]}, path)
+    return path

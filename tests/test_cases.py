@@ -21,7 +21,6 @@ from tokaudit.rule import find_rule
 
 # Cases that only a command or option of a later release can decide: they are listed, not dropped.
 NOT_YET = {
-    "--optimizer": "optimizer state is not audited yet",
 }
 
 

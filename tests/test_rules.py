@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import FIXTURES, base, build, changed
+from models import FIXTURES, base, build, changed, save_optimizer
 
 import tokaudit
 from tokaudit.report import Report
@@ -39,6 +39,8 @@ def audit(
             options["read_weights"] = False
         elif name == "--deep":
             options["deep"] = True
+        elif name == "--optimizer":
+            options["optimizer"] = directory / next(arguments)
         elif name == "--tensor-parallel":
             options["tensor_parallel"] = int(next(arguments))
         elif name == "--data":
@@ -67,10 +69,13 @@ def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
     locked = None
     if "lock" in case:
         locked = build(changed(base(case["base"]), case["lock"]), tmp_path / "locked")
+    model = build(description, tmp_path / "model")
+    if "optimizer" in case:
+        save_optimizer(case["optimizer"], model / "optimizer.pt")
     adapter = None
     if "adapter" in case:
         adapter = build(changed(base("adapter"), case["adapter"]), tmp_path / "adapter")
-    report = audit(build(description, tmp_path / "model"), case.get("args", []), locked, adapter)
+    report = audit(model, case.get("args", []), locked, adapter)
     found = {finding.slug: finding.severity.word for finding in report.findings}
     own = RULES[code].slug
     assert found.pop(own, None) == case["finds"], found

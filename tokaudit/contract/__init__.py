@@ -60,7 +60,7 @@ from tokaudit.contract.module import (
     Stale,
     TiedBy,
 )
-from tokaudit.contract.optimizer import Moments, OptimizerState
+from tokaudit.contract.optimizer import Moments, OptimizerState, has_shape, parameter_shape
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import (
     Divergence,
@@ -178,7 +178,9 @@ __all__ = [
     "Values",
     "Vocabulary",
     "Witness",
+    "has_shape",
     "is_placeholder",
+    "parameter_shape",
     "pickled_weights",
     "present",
     "reserved_name",

@@ -18,22 +18,23 @@ Shape = tuple[int, ...]
 
 def has_shape(tensors: Mapping[str, Shape], shape: Shape) -> bool:
     """Whether the tensors that an optimizer keeps of one parameter are those of a parameter of that shape."""
-    if shape in tensors.values():
-        return True
-    for names in FACTORS:
-        if all(name in tensors for name in names):
-            rows, columns = (_count(tensors[name]) for name in names)
-            return (rows, columns) == shape
-    return False
+    factored = _factored(tensors)
+    return shape in tensors.values() if factored is None else factored == shape
 
 
 def parameter_shape(tensors: Mapping[str, Shape]) -> Shape:
     """The shape of the parameter that these tensors are kept of; () where they do not tell."""
+    factored = _factored(tensors)
+    return max(tensors.values(), key=_count, default=()) if factored is None else factored
+
+
+def _factored(tensors: Mapping[str, Shape]) -> Shape | None:
+    """The shape that row and column means are of; None for an optimizer that keeps none."""
     for names in FACTORS:
         if all(name in tensors for name in names):
             rows, columns = (_count(tensors[name]) for name in names)
             return rows, columns
-    return max(tensors.values(), key=_count, default=())
+    return None
 
 
 def _count(shape: Shape) -> int:

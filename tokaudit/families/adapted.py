@@ -7,9 +7,12 @@ that is tied is not stored at all.
 
 from __future__ import annotations
 
+import re
+
 from tokaudit.contract import Embeddings, Missing, Table, TableKind
 from tokaudit.families.guess import OTHER_THINGS, is_input_name, is_output_name
 
+_WRAPPERS = re.compile(r"^((module|_orig_mod|_fsdp_wrapped_module|_forward_module)\.)+")
 _SIDES = (TableKind.INPUT, TableKind.OUTPUT)
 
 
@@ -32,6 +35,11 @@ def table_of(module: str, embeddings: Embeddings | None) -> TableKind | None:
     if is_output_name(module) and not _has(embeddings, TableKind.OUTPUT):
         return TableKind.OUTPUT
     return TableKind.INPUT if is_input_name(module) and not _has(embeddings, TableKind.INPUT) else None
+
+
+def parameter_name(name: str) -> str:
+    """The module of a parameter, without a wrapper's prefix: ``module.lm_head.weight`` -> ``lm_head``."""
+    return _stem(_WRAPPERS.sub("", name))
 
 
 def _has(embeddings: Embeddings | None, kind: TableKind) -> bool:

@@ -6,6 +6,7 @@ SIDE_FILE_BYTES = 16 * 2**20  # config.json, tokenizer_config.json, chat templat
 TOKENIZER_BYTES = 256 * 2**20  # tokenizer.json and other vocabularies; 10 million tokens take 208 MB
 INDEX_BYTES = 256 * 2**20  # model.safetensors.index.json
 SAFETENSORS_HEADER_BYTES = 100_000_000  # the limit of the `safetensors` library itself
+POINTER_BYTES = 4096  # a file that holds the name of a folder
 LOCK_BYTES = 16 * 2**20  # a lock's file; one of 128k tokens, 256 of them added, has some 40 kB
 
 JSON_DEPTH = 128  # nested arrays and objects; as many as the parser of the Rust libraries takes

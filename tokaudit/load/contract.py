@@ -18,11 +18,13 @@ from tokaudit.contract import (
     Embeddings,
     IdField,
     Missing,
+    OptimizerState,
     Options,
     Table,
     TableComparison,
 )
 from tokaudit.contract.adapter import NOT_AN_ADAPTER
+from tokaudit.contract.optimizer import NO_OPTIMIZER
 from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.families import id_defaults, resolve
 from tokaudit.findings import Location
@@ -30,7 +32,7 @@ from tokaudit.formats import config, special_tokens
 from tokaudit.formats.checkpoint import read_checkpoint
 from tokaudit.formats.compare import compare_tables
 from tokaudit.load.reader import Reader
-from tokaudit.load.tokenizer import read_tokenizer
+from tokaudit.load.tokenizer import read_tokenizer, try_tokens
 from tokaudit.sources import Source
 from tokaudit.tokenizing import TokenizerProcess
 
@@ -64,8 +66,9 @@ def read_contract(
     adapter = _adapter(model, checkpoint, options)
     alone = isinstance(adapter, Adapter) and not adapter.beside_model
     embeddings = NO_TABLES if alone else resolve(model_config, checkpoint)
+    running = _running(tokens, process)
     vocabulary, templates, problem = read_tokenizer(
-        tokens, _running(tokens, process), tokenizer_config, config_beside, special, options
+        tokens, running, tokenizer_config, config_beside, special, options
     )
     nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint, adapter))
     if nothing and not model.unreadable and options.read_weights:
@@ -95,13 +98,16 @@ def read_contract(
         outside=tuple(file for reader in readers for file in reader.outside),
         options=options,
         adapter_or=adapter,
+        optimizer_or=_optimizer(model, options),
     )
-    if ahead is not None:
-        ahead.join()
     if options.data is not None:
-        contract = _with_data(contract, options.data, _running(tokens, process))
+        contract = _with_data(contract, options.data, running)
     if options.deep:
+        tried = try_tokens(vocabulary, running)
+        if ahead is not None:
+            ahead.join()
         contract = _with_values(contract, model_source)
+        contract = replace(contract, vocabulary_or=tried())
     return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
 
 
@@ -177,6 +183,15 @@ def _adapter(model: Reader, checkpoint: Checkpoint | Missing, options: Options) 
     from tokaudit.load.adapter import read_adapter
 
     return read_adapter(model, checkpoint, options)
+
+
+def _optimizer(model: Reader, options: Options) -> OptimizerState | Missing:
+    path = options.optimizer
+    if path is None:
+        return NO_OPTIMIZER
+    from tokaudit.formats.optimizer import read_optimizer
+
+    return model.attempt(path, lambda: read_optimizer(path))
 
 
 def _id_fields(model_config: Document | Missing, generation_config: Document | Missing) -> Iterator[IdField]:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from tokaudit.atomic import CannotWrite, file_mode
-from tokaudit.contract import TableKind
+from tokaudit.contract import TableKind, has_shape
+from tokaudit.contract.optimizer import FACTORS
 from tokaudit.resize.copying import Progress, copy_file, create
 from tokaudit.resize.plan import Plan, TensorEdit
 from tokaudit.resize.request import Refused
@@ -31,8 +32,6 @@ _MOMENTS = frozenset(
     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg",
      "acc_delta", "sum"}
 )  # fmt: skip
-_ADAFACTOR = (("exp_avg_sq_row", "exp_avg_sq_col"), ("row_var", "col_var"))  # transformers, torch
-
 _AFRESH = "leave --optimizer out: the optimizer starts afresh"
 
 
@@ -104,13 +103,10 @@ def _parameters(tables: Sequence[TensorEdit]) -> int:
 def _belongs(moments: Any, shape: tuple[int, ...]) -> bool:
     if not isinstance(moments, dict):
         return False
-    if any(isinstance(value, torch.Tensor) and tuple(value.shape) == shape for value in moments.values()):
-        return True
-    for names in _ADAFACTOR:
-        rows, columns = (moments.get(name) for name in names)
-        if isinstance(rows, torch.Tensor) and isinstance(columns, torch.Tensor):
-            return (rows.numel(), columns.numel()) == shape
-    return False
+    shapes = {
+        name: tuple(value.shape) for name, value in moments.items() if isinstance(value, torch.Tensor)
+    }
+    return has_shape(shapes, shape)
 
 
 def _grow(
@@ -119,7 +115,7 @@ def _grow(
     for name, value in moments.items():
         if not isinstance(value, torch.Tensor):
             continue
-        of_rows = name in (rows for rows, _ in _ADAFACTOR) and value.numel() == shape[0]
+        of_rows = name in (rows for rows, _ in FACTORS) and value.numel() == shape[0]
         if tuple(value.shape) != shape and not of_rows:
             continue
         if not of_rows and (name not in _MOMENTS or not value.is_floating_point()):
