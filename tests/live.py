@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 ROWS, HIDDEN = 320, 16
 
@@ -64,6 +66,8 @@ def viewed(rows: int = ROWS) -> Plain:
 
 
 def llama(*, tie: bool = True, **fields: Any) -> LlamaForCausalLM:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     torch.manual_seed(0)
     small = {
         "vocab_size": ROWS,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -303,6 +306,39 @@ def adapted(tie: bool, **options: Any) -> nn.Module:
 
 def trained_by(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.1)
+
+
+@pytest.fixture(scope="module")
+def in_shards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What each of two processes says of a model that FSDP has cut in shards."""
+    tests = Path(__file__).resolve().parent
+    store = tmp_path_factory.mktemp("shards") / "store"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(tests / "sharded.py"), str(rank), str(store)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(tests.parent)},
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    first, second = (json.loads(process.communicate(timeout=300)[0]) for process in processes)
+    assert first == second
+    answers: dict[str, dict[str, Any]] = first
+    return answers
+
+
+@pytest.mark.parametrize("way", ["parameters", "flat", "fully_shard"])
+def test_a_model_in_shards_is_understood_and_its_values_are_not_read(
+    way: str, in_shards: dict[str, dict[str, Any]]
+) -> None:
+    tied_one, untied_one = in_shards[f"{way}, tied"], in_shards[f"{way}, untied"]
+    flat = ["TA912"] if way == "flat" else []
+    assert tied_one == {"tied": True, "rows": ROWS, "found": [], "skipped": [*flat, "TA917", "TA918"]}
+    assert untied_one["tied"] is False
+    assert (untied_one["rows"], untied_one["found"]) == (ROWS, [])
+    # Whether the values are equal is not known: nothing says that the two are meant to be apart.
+    assert untied_one["skipped"] == ["TA911", *flat, "TA917", "TA918"]
 
 
 of_peft = pytest.mark.filterwarnings(

@@ -38,7 +38,7 @@ from tokaudit.training.probes import (
     sampled_ids,
 )
 from tokaudit.training.tables import LiveTables, Named, find_tables
-from tokaudit.training.unwrapping import core, unwrapped, wrappers
+from tokaudit.training.unwrapping import core, readable, unwrapped, wrappers
 
 RULES = ("TA1", "TA3", "TA91")
 
@@ -176,8 +176,10 @@ def _asked(model: nn.Module, tables: LiveTables, contract: Contract) -> Fact[boo
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool | Missing:
-    if left.is_meta or right.is_meta:
-        return Missing("a table has no values: it is on the meta device")
+    if left is right:
+        return True
+    if not readable(left) or not readable(right):
+        return Missing("a table has no values, or not all of them, in this process")
     if left.shape != right.shape or left.dtype != right.dtype or left.device != right.device:
         return False
     with torch.no_grad():

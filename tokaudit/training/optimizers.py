@@ -62,11 +62,13 @@ def optimizer_facts(
 
 
 def _parameters(tables: LiveTables) -> Iterator[torch.Tensor]:
-    """The parameters of the two modules that are as wide as a table, each once."""
+    """The matrices of the two modules and their tables, which FSDP may have made flat, each once."""
+    tables_of = (tables.input_weight, tables.output_weight)
     seen: set[int] = set()
     for module in (tables.input_module, tables.output_module):
         for parameter in () if module is None else module.parameters():
-            if id(parameter) not in seen and parameter.dim() == 2:
+            is_table = any(parameter is weight for weight in tables_of)
+            if id(parameter) not in seen and (is_table or parameter.dim() == 2):
                 seen.add(id(parameter))
                 yield parameter
 

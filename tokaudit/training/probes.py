@@ -18,7 +18,7 @@ from tokaudit.contract import Deviation, DeviationKind, Probed
 from tokaudit.findings import Location
 from tokaudit.text import listed
 from tokaudit.training.undisturbed import hooks_of, name_of, undisturbed
-from tokaudit.training.unwrapping import callee, core, layers
+from tokaudit.training.unwrapping import callee, core, layers, readable
 
 IDS = 16
 HIDDEN_STATES = 4
@@ -38,7 +38,7 @@ def probe_lookup(module: nn.Module, weight: torch.Tensor, ids: list[int], at: Lo
     reason = _not_asked(module, weight)
     if reason is not None:
         return Probed((*found, Deviation(*reason, at)))
-    if not _whole(weight):
+    if not readable(weight):
         return Probed(tuple(found), "the input embeddings are cut in shards")
     asked = torch.tensor(ids, device=weight.device)
     try:
@@ -65,7 +65,7 @@ def probe_projection(
     if weight is None or reason is not None:
         packed = (DeviationKind.PACKED, f"has no plain table ({type(core(module)).__name__})")
         return Probed((*found, Deviation(*(reason or packed), at)))
-    if not _whole(weight):
+    if not readable(weight):
         return Probed(tuple(found), "the output embeddings are cut in shards")
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(HIDDEN_STATES, weight.shape[1], generator=generator).to(weight)
@@ -104,11 +104,6 @@ def _not_asked(module: nn.Module, weight: torch.Tensor | None) -> tuple[Deviatio
     if kind not in ("Tensor", "Parameter", "DTensor"):
         return DeviationKind.PACKED, f"has a table of a class of its own: {kind}"
     return None
-
-
-def _whole(weight: torch.Tensor) -> bool:
-    """Whether this process has every row: FSDP leaves a flat part, or a distributed tensor."""
-    return weight.dim() == 2 and weight.numel() > 0 and not hasattr(weight, "_local_tensor")
 
 
 def _dtype(weight: torch.Tensor) -> str:

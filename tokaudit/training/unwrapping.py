@@ -93,6 +93,18 @@ def _active(wrapper: nn.Module) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
+def readable(tensor: torch.Tensor) -> bool:
+    """Whether this process has every row of a table.
+
+    FSDP leaves one flat dimension, a distributed tensor, or a view of memory that it has freed, which must
+    not be read; the meta device has no values at all.
+    """
+    if tensor.is_meta or tensor.dim() != 2 or tensor.numel() == 0 or hasattr(tensor, "_local_tensor"):
+        return False
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (tensor.storage_offset() + last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
 def leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The parameters that a tensor is made of: itself, or what its gradient would reach."""
     if tensor.is_leaf:
