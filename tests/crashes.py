@@ -2,8 +2,8 @@
 
 usage: crashes.py MODE ARGS...      then one number N a line on standard input
 
-MODE is kill (SIGKILL), int or term (the signal arrives just before the change), or the name of an error in
-lower case (enospc, eio, edquot) that the change fails with. For each N the command runs in a fork (torch is
+MODE is kill (SIGKILL), int or term (the signal arrives just before the change), the name of an error in lower
+case (enospc, eio, edquot) that the change fails with, or change:PATH (a byte of that file becomes another). For each N the command runs in a fork (torch is
 imported once) and a JSON line comes back: its exit code (negative: a signal), what it said on standard
 error, and whether it made fewer than N changes, so that the sweep is over.
 """
@@ -53,6 +53,13 @@ class Fault:
         if self.mode in SIGNALS:
             os.kill(os.getpid(), SIGNALS[self.mode])
             return
+        if self.mode.startswith("change:"):
+            with ORIGINAL_OPEN(self.mode.partition(":")[2], "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                last = file.read(1)[0]
+                file.seek(-1, os.SEEK_END)
+                file.write(bytes([last ^ 1]))
+            return
         code = getattr(errno, self.mode.upper())
         raise OSError(code, os.strerror(code))
 
@@ -69,6 +76,7 @@ def counted(function: Callable[..., Any], fault: Fault) -> Callable[..., Any]:
 
 
 ORIGINAL_WRITE = os.write
+ORIGINAL_OPEN = builtins.open
 
 
 def install(fault: Fault) -> None:
