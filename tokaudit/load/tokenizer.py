@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -82,7 +82,7 @@ def read_tokenizer(
     asked |= {token.content for token in special if token.content}
     asked |= {text for template in templates for text in template.control}
     _ = declared.by_content, declared.by_id  # worked out while the library loads the file
-    loaded = _loaded(process, sorted(asked), deep=options.deep)
+    loaded = _loaded(process, file, sorted(asked), deep=options.deep)
     if isinstance(loaded, Fact):
         problem = problem or _cause(file) or loaded
         loaded = Missing("the tokenizers library does not load tokenizer.json")
@@ -228,17 +228,49 @@ def _probed(process: TokenizerProcess, texts: tuple[str, ...]) -> dict[str, tupl
     return {text: found.get(text) for text in texts}
 
 
-def _unreachable(process: TokenizerProcess, most_tokens: int | None) -> tuple[int, ...] | Missing:
+def _unreachable(process: TokenizerProcess) -> tuple[int, ...] | Missing:
     try:
-        return process.unreachable(most_tokens=most_tokens)
+        return process.unreachable(most_tokens=MOST_TOKENS_TRIED)
     except NotAsked as missing:
         return Missing(f"{missing.reason}; --deep tries them all")
     except TokenizerFailure as failure:
         return Missing(f"the tokenizers library failed: {failure.message}")
 
 
+def try_tokens(
+    vocabulary: Vocabulary | Missing, process: TokenizerProcess | Missing
+) -> Callable[[], Vocabulary | Missing]:
+    """Have every token tried while the caller reads rows; what is returned gives the vocabulary that knows.
+
+    Until it was called, nothing else can be asked of the process.
+    """
+    if isinstance(vocabulary, Missing) or isinstance(process, Missing):
+        return lambda: vocabulary
+    loaded = vocabulary.loaded_or
+    if isinstance(loaded, Missing):
+        return lambda: vocabulary
+    finish = process.try_tokens()
+    return lambda: replace(vocabulary, loaded_or=replace(loaded, unreachable=answer(finish)))
+
+
+def _effective(found: Mapping[str, int], file: tokenizer_json.TokenizerFile | None) -> Mapping[str, int]:
+    """The ids of all added tokens.
+
+    Of those that share an id in the base vocabulary the library tells one; the others have it as well.
+    """
+    if file is None or file.base is None:
+        return found
+    base = file.base.ids
+    untold = [content for content in file.added.ids if content and content not in found and content in base]
+    return {**found, **{content: base[content] for content in untold}} if untold else found
+
+
 def _loaded(
-    process: TokenizerProcess | Missing, asked: list[str], *, deep: bool
+    process: TokenizerProcess | Missing,
+    file: tokenizer_json.TokenizerFile | None,
+    asked: list[str],
+    *,
+    deep: bool,
 ) -> Loaded | Missing | Fact[str]:
     """What the library made of the file; a Fact with the cause where it refuses or dies."""
     if isinstance(process, Missing):
@@ -249,8 +281,8 @@ def _loaded(
         return Fact(failure.message, Location(TOKENIZER_JSON))
     return Loaded(
         version=result.version,
-        effective=result.effective,
+        effective=_effective(result.effective, file),
         encodings=answer(lambda: process.encode(asked)),
-        unreachable=_unreachable(process, None if deep else MOST_TOKENS_TRIED),
+        unreachable=Missing("the tokens are still tried") if deep else _unreachable(process),
         rebuilt=Missing("the tokenizer class was not asked"),
     )
