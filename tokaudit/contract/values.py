@@ -173,13 +173,15 @@ class TableValues:
 
     def histogram(self, bins: int) -> list[int]:
         """How many judged rows have a norm in each of so many equal parts of the range."""
-        counts = [0] * bins
-        if self.judged:
-            low, high = self.judged[0], self.judged[-1]
-            width = (high - low) / bins or 1.0
-            for norm in self.judged:
-                counts[min(bins - 1, int((norm - low) / width))] += 1
-        return counts
+        norms = self.judged
+        if not norms:
+            return [0] * bins
+        low, high = norms[0], norms[-1]
+        width = (high - low) / bins or 1.0
+        starts = [
+            bisect_left(norms, part, key=lambda norm: int((norm - low) / width)) for part in range(bins)
+        ]
+        return [past - start for start, past in zip(starts, [*starts[1:], len(norms)], strict=True)]
 
     def worst(self) -> list[int]:
         """All ids, the oddest rows first: by class, padding and holes last, then by norm."""

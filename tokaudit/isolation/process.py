@@ -92,6 +92,11 @@ def spawn(
     return Spawned(process, lifeline)
 
 
+def _message(request: Mapping[str, object]) -> bytes:
+    body = json.dumps(request).encode()
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
 def _above_stdio(fd: int, stack: ExitStack) -> int:
     """A copy that the child's stdin, stdout and stderr do not cover, even if the parent's were closed."""
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -161,9 +166,17 @@ class IsolatedProcess:
     def _question(
         self, request: Mapping[str, object], read: Callable[[object], T], attachment: bytes = b""
     ) -> T:
-        body = json.dumps(request).encode()
-        message = len(body).to_bytes(_LENGTH_BYTES, "big") + body + attachment
+        message = _message(request) + attachment
         return self._ask(message, time.monotonic() + self._limits.answer_seconds, read)
+
+    def _begin(self, request: Mapping[str, object]) -> None:
+        """Put a short question whose answer `_finish` takes; no other one may come in between."""
+        if self._lost is None:
+            self._send(memoryview(_message(request)))
+
+    def _finish(self, read: Callable[[object], T]) -> T:
+        """Wait for the answer to what was begun: as long as for that of a question that is put now."""
+        return self._ask(b"", time.monotonic() + self._limits.answer_seconds, read)
 
     def _ask(self, message: bytes, deadline: float, read: Callable[[object], T]) -> T:
         """Send the message and read the next answer; whatever goes wrong ends the child, a refusal aside."""

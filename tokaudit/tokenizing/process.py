@@ -18,6 +18,8 @@ from tokaudit.tokenizing.failures import NotAsked, failure
 
 T = TypeVar("T")
 
+_TRY_TOKENS: Mapping[str, object] = {"unreachable": True}
+
 _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 
 # One thread: more gain nothing at these sizes and each takes address space. RUST_BACKTRACE keeps the
@@ -158,7 +160,16 @@ class TokenizerProcess(IsolatedProcess):
         base_tokens = self.loaded().base_tokens
         if most_tokens is not None and base_tokens > most_tokens:
             raise NotAsked(f"{base_tokens} tokens are too many to try one by one")
-        return self._question({"unreachable": True}, _ids)
+        return self._question(_TRY_TOKENS, _ids)
+
+    def try_tokens(self) -> Callable[[], tuple[int, ...]]:
+        """Begin what `unreachable` does, without a limit, and return at once; what is returned waits for it.
+
+        No other question may come in between.
+        """
+        self.loaded()
+        self._begin(_TRY_TOKENS)
+        return lambda: self._finish(_ids)
 
     def _encodings(
         self, how: str, texts: Iterable[str], document: bytes | None = None

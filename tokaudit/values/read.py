@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 
@@ -42,14 +44,22 @@ def read_values(contract: Contract, source: Source) -> Values:
     """Every table of token rows, each read once. Raises FactMissing where none was found."""
     found: list[TableValues] = []
     unread: dict[str, str] = {}
-    with one_thread():
-        for table, first_id in _tables(contract):
-            try:
-                found.append(_table_values(contract, stored(source, table), first_id))
-            except FactMissing as missing:
-                unread[table.name] = missing.reason
-            except Unreadable as error:
-                unread[table.name] = f"{error.file} could not be read: {error.message}"
+    with one_thread(), ThreadPoolExecutor(1, thread_name_prefix="tokaudit") as ahead:
+        # What a pass needs to know before it is worked out by one thread during the pass before it.
+        prepared = [
+            (table, ahead.submit(_prepared, contract, source, table, first_id))
+            for table, first_id in _tables(contract)
+        ]
+        try:
+            for table, future in prepared:
+                try:
+                    found.append(_table_values(contract, future.result()))
+                except FactMissing as missing:
+                    unread[table.name] = missing.reason
+                except Unreadable as error:
+                    unread[table.name] = f"{error.file} could not be read: {error.message}"
+        finally:
+            ahead.shutdown(cancel_futures=True)
     if not found and not unread:
         raise FactMissing("no table of token rows was found")
     return Values(tuple(found), unread, tuple(_divergences(contract, source)))
@@ -108,8 +118,31 @@ def _divergences(contract: Contract, source: Source) -> Iterator[Divergence]:
                 continue  # what the comparison of the bytes says stands without numbers
 
 
-def _table_values(contract: Contract, table: StoredTable, first_id: int) -> TableValues:
-    measured = _measured(contract, table, range(first_id, first_id + table.rows))
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A table before the pass over it. ``purpose`` is as in `Measured`."""
+
+    table: StoredTable
+    ids: range
+    purpose: torch.Tensor
+    against: Reference | Missing
+
+
+def _prepared(contract: Contract, source: Source, table: Table, first_id: int) -> _Prepared:
+    """Raises FactMissing for a table whose rows cannot be had as numbers, and Unreadable."""
+    rows = stored(source, table)
+    ids = range(first_id, first_id + rows.rows)
+    purpose = torch.tensor(purposes(contract, table, ids), dtype=torch.int16)
+    against: Reference | Missing = Missing("the table gives no logits")
+    if gives_logits(contract, rows):
+        spare, in_use = ((purpose & each.value) != 0 for each in (SPARE, RowClass.IN_USE))
+        against = reference(rows, spare, in_use)
+    return _Prepared(rows, ids, purpose, against)
+
+
+def _table_values(contract: Contract, prepared: _Prepared) -> TableValues:
+    measured = _measured(contract, prepared)
+    table, first_id = prepared.table, prepared.ids.start
     new = newcomers(measured)
     signs = {**under_trained(measured), **still_initial(measured, new)}
     values = measured.statistics
@@ -136,13 +169,10 @@ def _mixed(group: tuple[int, ...], in_use: torch.Tensor) -> bool:
     return bool(marked.any()) and not bool(marked.all()) and last not in group
 
 
-def _measured(contract: Contract, table: StoredTable, ids: range) -> Measured:
+def _measured(contract: Contract, prepared: _Prepared) -> Measured:
     """The pass over the table, and what follows from it."""
-    purpose = torch.tensor(purposes(contract, table.table, ids), dtype=torch.int16)
-    in_use = (purpose & RowClass.IN_USE.value) != 0
-    against: Reference | Missing = Missing("the table gives no logits")
-    if gives_logits(contract, table):
-        against = reference(table, (purpose & SPARE.value) != 0, in_use)
+    table, against = prepared.table, prepared.against
+    in_use = (prepared.purpose & RowClass.IN_USE.value) != 0
     directions = torch.empty(0, table.hidden) if isinstance(against, Missing) else against.directions
     values = Statistics(table, in_use, directions)
     table.scan(values.visit)
@@ -154,4 +184,4 @@ def _measured(contract: Contract, table: StoredTable, ids: range) -> Measured:
         near = Missing("rows that are known to be unused repeat the row of a token in use")
     else:
         near = indicators(against, values.norms, values.projections, in_use & (values.norms > 0))
-    return Measured(contract, table, ids, purpose, values, same, near)
+    return Measured(contract, table, prepared.ids, prepared.purpose, values, same, near)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from string import hexdigits
 
 from tokaudit.contract import Contract, Loaded, Pipeline, TableKind, TableValues, Vocabulary
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim
 from tokaudit.text import listed, named
 
-_BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_BYTE_TOKENS = frozenset(f"<0x{high}{low}>" for high in hexdigits for low in hexdigits)
 # The symbols that byte-level vocabularies give to the bytes that no UTF-8 text contains.
 _IMPOSSIBLE_BYTES = frozenset(map(chr, (0xC0, 0xC1, *range(0xF5, 0x100))))
 
@@ -60,7 +60,7 @@ def never_encoded(vocabulary: Vocabulary) -> frozenset[int]:
         found.update(loaded.unreachable)
     if isinstance(pipeline, Pipeline):
         ids = vocabulary.by_content
-        found.update(id for content, id in ids.items() if _BYTE_TOKEN.fullmatch(content))
+        found.update(ids[content] for content in _BYTE_TOKENS & ids.keys())
         if pipeline.byte_level:
             found.update(ids[content] for content in _IMPOSSIBLE_BYTES & ids.keys())
     return frozenset(found)
