@@ -100,9 +100,13 @@ class Browser:
                 if wanted(message):
                     return message
             try:
-                self._buffer += os.read(self._read, 1 << 20)
+                data = os.read(self._read, 1 << 20)
             except BlockingIOError:
                 time.sleep(0.005)
+                continue
+            if not data:
+                raise EOFError(f"the browser ended with code {self._process.wait()}")
+            self._buffer += data
         raise TimeoutError(f"the browser did not answer in {SECONDS:.0f} s")
 
     def media(self, *, width: int, height: int = 900, scheme: str = "light", scale: float = 1) -> None:

@@ -53,6 +53,7 @@ def packed(facts: Summary) -> str:
         "span": span,
         "inputRows": facts.input_rows,
         "required": facts.required_rows,
+        "base": facts.base_tokens is not None,
         "classes": {member.value: member.slug for member in RowClass},
         "roles": _roles(facts, span),
         "tables": tables,

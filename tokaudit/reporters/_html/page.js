@@ -14,6 +14,7 @@
     "in-use": ["--in-use", "dot"],
     "base": ["--in-use", "dot"],
     "rows": ["--in-use", "dot"],
+    "unknown": ["--line", "dot"],
     "added": ["--added", "square"],
     "special": ["--special", "diamond"],
     "reserved": ["--reserved", "ring"],
@@ -97,7 +98,7 @@
         ["added", (id) => (kinds[id] & ADDED) !== 0],
         ["special", (id) => (kinds[id] & SPECIAL) !== 0],
         ["reserved", (id) => (kinds[id] & RESERVED) !== 0],
-        ["hole", (id) => kinds[id] === 0 && id < required],
+        [this.header.base ? "hole" : "unknown", (id) => kinds[id] === 0 && id < required],
         ["padding", (id) => id >= required],
         ["no-row", (id) => kinds[id] !== 0 && id >= rows],
       ];
@@ -537,7 +538,7 @@
     ...label,
   });
 
-  const idRange = (view) => ({ range: () => view.rangeOfIds(), zoom: (range) => view.zoomIds(range) });
+  const idRange = (view) => ({ range: () => view.ids || view.allIds(), zoom: (range) => view.zoomIds(range) });
 
   function drawMap(view, holder) {
     const { model } = view;
@@ -803,14 +804,15 @@
     }
 
     zoomIds(range) {
-      const all = [-0.5 - this.model.span * 0.005, this.model.span * 1.005 - 0.5];
-      this.ids = range && [Math.max(all[0], range[0]), Math.min(all[1], Math.max(range[1], range[0] + 4))];
+      const [low, high] = this.allIds();
+      this.ids = range && [Math.max(low, range[0]), Math.min(high, Math.max(range[1], range[0] + 4))];
       this.idCharts.forEach((chart) => chart.refresh());
       this.nameIdButtons();
     }
 
-    rangeOfIds() {
-      return this.ids || [-0.5 - this.model.span * 0.005, this.model.span * 1.005 - 0.5];
+    allIds() {
+      const { span } = this.model;
+      return [-0.5 - span * 0.005, span * 1.005 - 0.5];
     }
 
     choosing(id) {

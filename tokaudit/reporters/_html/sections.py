@@ -162,7 +162,7 @@ def _ids(facts: Summary) -> Markup:
         "Token ids",
         element("p", _space(facts) + beyond, class_="caption"),
         element("div", find, element("ul", class_="hits"), class_="search"),
-        element("div", class_="chart map"),
+        _chart("map", "Map of the token ids"),
         element("p", _HOW, class_="caption how"),
         element("noscript", element("p", "The pictures need JavaScript.", class_="caption")),
         class_="ids",
@@ -177,7 +177,8 @@ def _space(facts: Summary) -> str:
     if facts.input_rows is not None:
         word = "the input embeddings have" if known else "The input embeddings have"
         known.append(f"{word} {facts.input_rows:,}")
-    return "; ".join(known) + "."
+    unread = facts.required_rows is not None and facts.base_tokens is None
+    return "; ".join(known) + "." + (" No file states the base vocabulary." if unread else "")
 
 
 def _sizes(facts: Summary) -> Iterator[Markup]:
@@ -272,13 +273,18 @@ def _table(table: TableValues, facts: Summary, place: int) -> Markup:
         element(
             "p", "Bars count rows in use; below, a line for each row of the other classes.", class_="caption"
         ),
-        element("div", class_="chart norms"),
+        _chart("norms", f"Histogram of the norms of {table.table.name}"),
         element("h4", "Norm of each row, by token id", class_="scatter-title"),
         element("div", class_="legend"),
-        element("div", class_="chart scatter"),
+        _chart("scatter", f"Norm of each row of {table.table.name} by token id"),
         *_new(table, facts),
         class_="rows",
     )
+
+
+def _chart(kind: str, words: str) -> Markup:
+    """The place of a picture, which ``words`` stand for where it cannot be seen."""
+    return element("div", class_=f"chart {kind}", role="img", aria_label=words)
 
 
 def _new(table: TableValues, facts: Summary) -> Iterator[Markup]:
