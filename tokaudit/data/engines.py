@@ -80,13 +80,13 @@ class _Ray:
     def __call__(self, work: Callable[[G], R], items: Sequence[G]) -> Iterator[tuple[int, R | Lost]]:
         ray = self.ray
         # A process is used again for other items, so one that a hostile file kills is tried no second time.
-        remote = ray.remote(num_cpus=1, max_retries=0)(work)
+        remote = ray.remote(num_cpus=1, max_retries=0)(_apply)
         most = _PENDING * max(1, int(ray.cluster_resources().get("CPU", 1)))
         waiting = iter(range(len(items)))
         running: dict[Any, int] = {}
         while True:
             for item in waiting:
-                running[remote.remote(items[item])] = item
+                running[remote.remote(work, items[item])] = item
                 if len(running) >= most:
                     break
             if not running:
@@ -105,6 +105,10 @@ class _Ray:
         except exceptions.RayError as error:
             words = " ".join(inert(str(error)).split())[:_CAUSE]
             return Lost(f"its Ray worker failed: {words}")
+
+
+def _apply(work: Callable[[G], R], item: G) -> R:
+    return work(item)
 
 
 def spread(

@@ -148,11 +148,8 @@ def count_units(units: Sequence[Unit], *, measure: Measure) -> Found:
     tally = Tally(measure)
     problems: list[Unreadable] = []
     for unit in units:
-        begins = unit.begins
         try:
-            for block in unit.blocks():
-                tally.add(unit.column, block, begins=begins)
-                begins = False
+            tally.take(unit)
         except Unreadable as error:
             problems.append(error)
     return Found(tally.result(), tuple(problems))

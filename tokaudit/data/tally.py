@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,8 +17,11 @@ from tokaudit.contract.data import DataColumn, DataStatistics, LabelStatistics, 
 from tokaudit.data.blocks import Block
 from tokaudit.data.labels import label_statistics
 
+if TYPE_CHECKING:
+    from tokaudit.data.plan import Unit
+
 SAMPLED = 512  # ids at the beginning of a file
-_HALF = 1 << 63
+_RANGE = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Measure:
 
 
 class Tally:
-    """Takes in the blocks of any number of columns."""
+    """Takes in any number of units."""
 
     def __init__(self, measure: Measure) -> None:
         self.measure = measure
@@ -49,14 +53,25 @@ class Tally:
         self.labels = LabelStatistics()
         self.samples: tuple[Sample, ...] = ()
 
-    def add(self, column: DataColumn, block: Block, *, begins: bool = False) -> None:
-        """Count a block of the column; ``begins`` where it is the first of its file."""
+    def take(self, unit: Unit) -> None:
+        """Count a unit. Raises Unreadable, with what came before counted."""
+        head: list[int] = []
+        try:
+            for block in unit.blocks():
+                if unit.begins and len(head) < SAMPLED:
+                    head += block.ids[: SAMPLED - len(head)].tolist()
+                self._add(unit.column, block)
+        finally:
+            if head:
+                sample = Sample(unit.column.file, unit.column.column, tuple(head))
+                self.samples = first_samples([*self.samples, sample])
+
+    def _add(self, column: DataColumn, block: Block) -> None:
         ids = block.ids
-        if begins and len(ids):
-            head = tuple(map(int, ids[:SAMPLED].tolist()))
-            self.samples = first_samples([*self.samples, Sample(column.file, column.column, head)])
         if block.labels is not None:
             self.labels = self.labels.merge(label_statistics(column, block, self.measure))
+        elif block.unaligned:
+            self.labels = self.labels.merge(LabelStatistics(unaligned=block.unaligned))
         self.items += len(ids)
         if not len(ids):
             return
@@ -116,7 +131,7 @@ class Tally:
         self.outside = place if self.outside is None else min(self.outside, place)
 
     def result(self) -> DataStatistics:
-        """The statistics of everything that was added."""
+        """The statistics of everything that was taken in."""
         statistics = DataStatistics(
             counts=_array(self.counts),
             items=self.items,
@@ -149,7 +164,9 @@ class Tally:
 
 def _place(column: DataColumn, block: Block, index: int) -> Place:
     row, item = block.layout.place(index)
-    return Place(column.file, column.column, row, item, int(block.ids[index]), block.layout.flat)
+    return Place(
+        column.file, column.column, row, item, block.ids[index : index + 1].tolist()[0], block.layout.flat
+    )
 
 
 def _signed(ids: torch.Tensor) -> tuple[torch.Tensor, bool]:
@@ -161,9 +178,10 @@ def _signed(ids: torch.Tensor) -> tuple[torch.Tensor, bool]:
 
 
 def _unsigned_extremes(numbers: torch.Tensor) -> tuple[int, int]:
-    """Of 64-bit numbers without a sign, some of them from 2**63 on: flipping the top bit keeps the order."""
-    low, high = torch.aminmax(numbers ^ -_HALF)
-    return int(low) + _HALF, int(high) + _HALF
+    """Of 64-bit numbers without a sign, some of them from 2**63 on, which are negative here."""
+    huge, others = numbers[numbers < 0], numbers[numbers >= 0]
+    low = int(others.min()) if len(others) else int(huge.min()) + _RANGE
+    return low, int(huge.max()) + _RANGE
 
 
 def _array(counts: torch.Tensor) -> array[int]:

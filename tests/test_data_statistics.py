@@ -1,0 +1,242 @@
+"""Statistics of parts are merged into those of the whole: in any order, by any engine, to the last count."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pytest
+import token_data
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from token_data import WRITERS, read_all
+
+from tokaudit.contract.data import (
+    DataOptions,
+    DataStatistics,
+    LabelStatistics,
+    Place,
+    Sample,
+    capacity,
+)
+from tokaudit.data import read
+from tokaudit.data.engines import engine
+from tokaudit.data.find import find
+from tokaudit.data.read import UNIT_BYTES, Found
+from tokaudit.data.spans import SpanUnit
+from tokaudit.data.tally import Measure, merged
+from tokaudit.errors import Unreadable, UsageError
+from tokaudit.parallel import Lost
+
+MEASURE = Measure(rows=300, bins=320, pad=0, ends=(2,))
+
+counts = st.integers(0, 1000)
+places = st.none() | st.builds(
+    Place, st.sampled_from("ab"), st.just(""), st.integers(0, 3), st.integers(0, 3), st.integers(-5, 500)
+)
+extremes = st.none() | st.integers(-5, 500)
+labels = st.builds(
+    LabelStatistics,
+    *[counts] * 12,
+    outside=places,
+    pad_trained=places,
+    end_masked=places,
+)
+statistics = st.builds(
+    DataStatistics,
+    st.lists(counts, min_size=4, max_size=4).map(lambda values: array("q", values)),
+    items=counts,
+    beyond=counts,
+    negative=counts,
+    least=extremes,
+    most=extremes,
+    outside=places,
+    labels=labels,
+    samples=st.lists(
+        st.builds(Sample, st.sampled_from("abcdef"), st.just(""), st.just((1,))), max_size=3
+    ).map(lambda samples: tuple(sorted(samples))),
+)
+
+
+@given(statistics, statistics, statistics)
+def test_merging_is_associative_and_commutative(
+    a: DataStatistics, b: DataStatistics, c: DataStatistics
+) -> None:
+    assert a.merge(b) == b.merge(a)
+    assert a.merge(b).merge(c) == a.merge(b.merge(c))
+
+
+@given(statistics)
+def test_nothing_is_the_neutral_element(a: DataStatistics) -> None:
+    assert a.merge(DataStatistics(array("q", bytes(32)))) == a
+
+
+@given(st.lists(statistics, min_size=1, max_size=5))
+def test_merging_in_one_table_is_merging_one_by_one(parts: list[DataStatistics]) -> None:
+    assert merged(parts, 4) == reduce(DataStatistics.merge, parts)
+
+
+def test_counts_of_other_lengths_are_not_merged() -> None:
+    with pytest.raises(ValueError, match="1 and 2 ids"):
+        DataStatistics(array("q", [1])).merge(DataStatistics(array("q", [1, 2])))
+
+
+def test_counts_have_64_bits() -> None:
+    part = DataStatistics(array("q", [2**40]))
+    assert part.merge(part).counts[0] == merged([part, part], 1).counts[0] == 2**41
+
+
+rows_of_ids = st.lists(st.lists(st.integers(-5, 400), min_size=1, max_size=6), min_size=1, max_size=20)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=rows_of_ids, seed=st.integers(0, 99), nbytes=st.integers(1, 200))
+def test_units_in_any_order_give_what_one_pass_gives(
+    rows: list[list[int]], seed: int, nbytes: int, tmp_path: Path
+) -> None:
+    labels = [[-100 if id % 7 == seed % 7 else id for id in row] for row in rows]
+    token_data.write_lines(tmp_path / "a.jsonl", rows, labels)
+    units = token_data.units_of(tmp_path / "a.jsonl", nbytes=nbytes)
+    order = np.random.default_rng(seed).permutation(len(units))
+    parts = [read.count_units([units[number]], measure=MEASURE).statistics for number in order]
+    whole = token_data.counted(tmp_path / "a.jsonl", MEASURE)
+    assert replace(merged(parts, MEASURE.bins), samples=()) == replace(whole, samples=())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [[(7 * n + m) % 310 for m in range(1 + n % 9)] for n in range(60)]
+    for name, write in WRITERS.items():
+        write(tmp_path / name, rows)
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY")
+    return tmp_path
+
+
+def test_any_number_of_processes_gives_the_same(folder: Path) -> None:
+    one = read_all(DataOptions((str(folder),), jobs=1), MEASURE)
+    many = read_all(DataOptions((str(folder),), jobs=3), MEASURE)
+    assert one[0] == many[0]
+    assert [error.code for error in many[1]] == ["data-header"]
+
+
+def test_a_cluster_of_ray_gives_the_same(folder: Path) -> None:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        found, problems = read_all(DataOptions((str(folder),), engine="ray"), MEASURE)
+    finally:
+        ray.shutdown()
+    assert found == read_all(DataOptions((str(folder),)), MEASURE)[0]
+    assert [error.code for error in problems] == ["data-header"]
+
+
+def test_without_ray_the_call_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(UsageError, match="Ray, which is not installed") as raised:
+        engine(DataOptions(("x",), engine="ray"))
+    assert "tokaudit[ray]" in raised.value.hint
+
+
+def test_without_pyarrow_its_files_are_unreadable_and_the_others_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    found, problems = read_all(DataOptions((str(folder),)), MEASURE)
+    missing = [error for error in problems if error.code == "no-package"]
+    assert len(missing) == 3
+    assert all("tokaudit[data]" in error.hint for error in missing)
+    assert found.items > 0
+
+
+def test_a_file_that_kills_its_process_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import signal
+
+    for name in ("a.npy", "b.npy", "c.npy"):
+        np.save(tmp_path / name, np.array([1, 2], dtype="uint16"))
+    blocks = SpanUnit.blocks
+
+    def deadly(unit: SpanUnit) -> object:
+        if unit.path.endswith("b.npy"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return blocks(unit)
+
+    monkeypatch.setattr(SpanUnit, "blocks", deadly)
+    found, problems = read_all(DataOptions((str(tmp_path),), jobs=2), MEASURE)
+    assert found.items == 4
+    assert [(error.code, error.file) for error in problems] == [("no-result", str(tmp_path / "b.npy"))]
+    assert "SIGSEGV" in problems[0].message
+
+
+def test_a_file_that_asks_for_all_memory_is_lost_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "a.npy", np.array([1, 2], dtype="uint16"))
+    np.save(tmp_path / "b.npy", np.array([1], dtype="uint16"))
+    blocks = SpanUnit.blocks
+
+    def greedy(unit: SpanUnit) -> object:
+        bytearray(1 << 44 if unit.path.endswith("a.npy") else 1)
+        return blocks(unit)
+
+    monkeypatch.setattr(SpanUnit, "blocks", greedy)
+    found, problems = read_all(DataOptions((str(tmp_path),)), MEASURE)
+    assert found.items == 1
+    assert [error.code for error in problems] == ["no-result"]
+
+
+def test_files_that_change_while_they_are_read_are_no_crash(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1000, dtype="uint16"))
+    units = token_data.units_of(tmp_path / "a.npy")
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:500])
+    found = read.count_units(units, measure=MEASURE)
+    assert isinstance(found, Found)
+    assert [error.code for error in found.problems] == ["truncated"]
+
+
+def test_units_and_what_they_find_can_be_sent(folder: Path) -> None:
+    import pickle
+
+    files, _ = find([str(folder)])
+    units, failed = read.plan_files(files, dtype=None, required_rows=320)
+    for each in units.values():
+        assert pickle.loads(pickle.dumps(each)) == each
+    found = read.count_units([unit for each in units.values() for unit in each], measure=MEASURE)
+    assert pickle.loads(pickle.dumps(found)).statistics == found.statistics
+    assert isinstance(pickle.loads(pickle.dumps(failed[0])), Unreadable)
+    assert isinstance(pickle.loads(pickle.dumps(Lost("x"))), Lost)
+
+
+def test_large_files_are_many_units_and_small_ones_share_one(tmp_path: Path) -> None:
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        file.truncate(3 * UNIT_BYTES)
+    units = token_data.units_of(large, dtype="uint16", nbytes=UNIT_BYTES)
+    assert len(list(read._groups(units))) == 3
+    assert sum(unit.nbytes for unit in units) == 3 * UNIT_BYTES
+    np.save(tmp_path / "small.npy", np.array([1]))
+    small = token_data.units_of(tmp_path / "small.npy") * 10
+    assert len(list(read._groups(small))) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("int8", 127), ("uint8", 255), ("uint16", 65535), ("int32", 2**31 - 1)]
+)
+def test_the_capacity_of_a_dtype(dtype: str, most: int) -> None:
+    assert capacity(dtype) == most == np.iinfo(dtype).max
+
+
+def test_memory_stays_bounded_whatever_the_size_of_the_file(tmp_path: Path) -> None:
+    """A sparse file of a gibibyte: only its blocks are ever in memory."""
+    import resource
+
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        file.truncate(1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = token_data.counted(large, MEASURE, dtype="uint16")
+    assert found.count(0) == 1 << 29
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
