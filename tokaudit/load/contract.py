@@ -76,6 +76,7 @@ def read_contract(
         raise Unreadable("no-model", "", f"no model in {model.source.name}", hint=hint)
     if isinstance(checkpoint, Checkpoint):
         model.duplicates += checkpoint.duplicate_keys
+    optimizer = _optimizer(model, options)
     readers = (model,) if tokens is model else (model, tokens)
     contract = Contract(
         name=model.source.name,
@@ -98,7 +99,7 @@ def read_contract(
         outside=tuple(file for reader in readers for file in reader.outside),
         options=options,
         adapter_or=adapter,
-        optimizer_or=_optimizer(model, options),
+        optimizer_or=optimizer,
     )
     if options.data is not None:
         contract = _with_data(contract, options.data, running)
