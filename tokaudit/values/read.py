@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from tokaudit.values.judge import Measured, classes, gives_logits, under_trained
 from tokaudit.values.neighbours import nearest
 from tokaudit.values.newcomers import newcomers, still_initial
 from tokaudit.values.purposes import purposes
-from tokaudit.values.statistics import Statistics
+from tokaudit.values.statistics import Statistics, as_array
 from tokaudit.values.stored import StoredTable, one_thread, stored
 from tokaudit.values.unused import Reference, indicators, reference
 
@@ -149,9 +148,9 @@ def _table_values(contract: Contract, prepared: _Prepared) -> TableValues:
     return TableValues(
         table=table.table,
         first_id=first_id,
-        norms=array("d", values.norms.tolist()),
-        largest=array("d", values.largest.tolist()),
-        classes=array("H", classes(measured, signs).tolist()),
+        norms=as_array(values.norms),
+        largest=as_array(values.largest),
+        classes=as_array(classes(measured, signs)),
         non_finite={first_id + row: count for row, count in sorted(values.non_finite.items())},
         identical=tuple(tuple(first_id + row for row in rows) for rows in measured.same),
         typical_norm=measured.typical,

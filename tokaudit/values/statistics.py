@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import threading
+from array import array
+from typing import Any
 
 import torch
 
 from tokaudit.values.stored import StoredTable
 
+_ARRAYS = {torch.float64: "d", torch.int16: "H"}
 _SAFE = (1e-15, 1e18)  # norms between these were computed without underflow or overflow in float32
+
+
+def as_array(values: torch.Tensor) -> array[Any]:
+    """The numbers of a tensor (float64, or int16 of numbers that are not negative), which is not empty."""
+    kind = _ARRAYS[values.dtype]
+    numbers: array[Any] = array(kind, bytes(values.nbytes))
+    torch.frombuffer(numbers, dtype=values.dtype).copy_(values)
+    return numbers
 
 
 class Statistics:

@@ -7,12 +7,12 @@ differ from the publication.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 
 import torch
 
 from tokaudit.contract import Indicators, Missing
+from tokaudit.values.statistics import as_array
 from tokaudit.values.stored import StoredTable
 
 LEAST_KNOWN = 3  # known rows, to tell their direction from chance
@@ -76,7 +76,7 @@ def indicators(
         1,
     )
     known = _indicators(others, reference, reference.known.norm(dim=1), products)
-    cosine, centred, without, distance = (array("d", values.tolist()) for values in rows)
+    cosine, centred, without, distance = map(as_array, rows)
     for place, name in ((0, "cosine"), (2, "without_component")):
         level = SLACK * float(known[place].quantile(LEVEL)) + ROUNDING
         near = rows[place][judged] <= level
