@@ -16,6 +16,7 @@ import peft
 import pytest
 import torch
 import torch.distributed as dist
+import transformers
 from live import HIDDEN, ROWS, llama, parametrized, plain, tied, viewed
 from tokenizers import AddedToken, Tokenizer, models
 from torch import nn
@@ -140,6 +141,51 @@ def test_a_model_that_is_right_has_no_finding(name: str) -> None:
     assert report.verdict(Severity.NOTE) is Verdict.PASS
     assert {"TA911", "TA912", "TA913", "TA917", "TA918"} - {skip.rule.code for skip in report.skipped} <= {
         ref.code for ref in report.checked
+    }
+
+
+CLASSES = (
+    "AlbertForMaskedLM",
+    "BartForConditionalGeneration",
+    "BertGenerationDecoder",
+    "BloomForCausalLM",
+    "CohereForCausalLM",
+    "DebertaV2ForMaskedLM",
+    "ElectraForMaskedLM",
+    "FalconForCausalLM",
+    "GPTNeoXForCausalLM",
+    "GemmaForCausalLM",
+    "IBertForMaskedLM",
+    "M2M100ForConditionalGeneration",
+    "MBartForConditionalGeneration",
+    "MarianMTModel",
+    "MistralForCausalLM",
+    "ModernBertForMaskedLM",
+    "OPTForCausalLM",
+    "PegasusForConditionalGeneration",
+    "Phi3ForCausalLM",
+    "Qwen3ForCausalLM",
+    "T5GemmaForConditionalGeneration",
+    "WhisperForConditionalGeneration",
+    "XLMRobertaForMaskedLM",
+    "XLNetLMHeadModel",
+)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_no_class_of_transformers_gets_more_than_a_note(name: str) -> None:
+    """As its configuration makes it, without values."""
+    kind = getattr(transformers, name)
+    config = kind.config_class()
+    for layers in ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layer"):
+        if getattr(config, layers, None):
+            setattr(config, layers, 1)
+    with torch.device("meta"):
+        model = kind(config)
+    report = audit_module(model, None, sgd(model))
+    assert [finding for finding in report.findings if finding.severity > Severity.NOTE] == []
+    assert {"TA911", "TA912"} <= {rule.rule.code for rule in report.skipped} | {
+        rule.code for rule in report.checked
     }
 
 
@@ -671,6 +717,15 @@ def test_a_lookup_that_gives_other_rows_is_a_warning() -> None:
     model = plain()
     model.embedding = Shifted(ROWS, HIDDEN)
     assert found(audit_module(model)) == {"TA917": "warning"}
+
+
+def test_a_class_of_transformers_with_a_lookup_of_its_own_is_a_note() -> None:
+    """I-BERT's gives the rows and their scale."""
+    fields = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.IBertConfig(vocab_size=ROWS, hidden_size=HIDDEN, **fields)
+    report = audit_module(transformers.IBertForMaskedLM(config))
+    assert found(report) == {"TA917": "note"}
+    assert "QuantEmbedding computes it in its own way" in only(report, "TA917").message
 
 
 def test_a_lookup_that_fails_is_skipped_with_the_reason() -> None:

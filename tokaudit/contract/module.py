@@ -125,6 +125,7 @@ class DeviationKind(enum.Enum):
     ADAPTED = "adapted"
     PACKED = "packed"
     ABSENT = "absent"
+    OF_ITS_CLASS = "of its class"  # nothing simpler, by a class of transformers
     UNEXPLAINED = "unexplained"
 
 

@@ -170,9 +170,17 @@ def _asked(model: nn.Module, tables: LiveTables, contract: Contract) -> Fact[boo
         at = next((fact.at for fact in stated.flags.values()), at)
     expand = getattr(model, "get_expanded_tied_weights_keys", None)
     if callable(expand):
-        tied = {name for pair in expand(all_submodels=True).items() for name in pair}
-        return Fact(f"{tables.output_name}.weight" in tied, at)
+        return Fact(_map_ties(model, tables, expand(all_submodels=True)), at)
     return Fact(stated.readings[-1].tied, at) if isinstance(stated, Tie) else stated
+
+
+def _map_ties(model: nn.Module, tables: LiveTables, sources: Mapping[str, str]) -> bool:
+    """Whether a map from parameters to those that they are tied to makes one of the two tables."""
+    names: dict[int, set[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        source = f"{name}.weight"
+        names.setdefault(id(module), set()).update({source, sources.get(source, source)})
+    return bool(names.get(id(tables.input_module), set()) & names.get(id(tables.output_module), set()))
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool | Missing:

@@ -150,12 +150,11 @@ def _explained(module: nn.Module, given: object, plain: torch.Tensor, hidden: in
     """What makes ``given`` of the plain result, as far as that can be told."""
     if not isinstance(given, torch.Tensor) or given.shape != plain.shape:
         what = f"the shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else type(given).__name__
-        return Deviation(DeviationKind.UNEXPLAINED, f"gives {what} and not {tuple(plain.shape)}", at)
+        return _unlike(module, f"gives {what} and not {tuple(plain.shape)}", at)
     factor = _factor(given, plain)
     if factor is not None:
-        root = (
-            f" (the square root of {hidden})" if math.isclose(factor, math.sqrt(hidden), rel_tol=0.01) else ""
-        )
+        is_root = math.isclose(factor, math.sqrt(hidden), rel_tol=0.01)
+        root = f" (the square root of {hidden})" if is_root else ""
         return Deviation(DeviationKind.SCALED, f"multiplies by {factor:.6g}{root}", at)
     cap = _cap(given, plain)
     if cap is not None:
@@ -166,7 +165,17 @@ def _explained(module: nn.Module, given: object, plain: torch.Tensor, hidden: in
     if adapter:
         return Deviation(DeviationKind.ADAPTED, f"adds what PEFT's {adapter} has learned", at)
     most = float((given.double() - plain.double()).abs().amax())
-    return Deviation(DeviationKind.UNEXPLAINED, f"gives other values, by up to {most:.3g}", at)
+    return _unlike(module, f"gives other values, by up to {most:.3g}", at)
+
+
+def _unlike(module: nn.Module, words: str, at: Location) -> Deviation:
+    """Something else: by design where the class is one of transformers."""
+    kind = type(core(module))
+    if kind.__module__.partition(".")[0] == "transformers":
+        return Deviation(
+            DeviationKind.OF_ITS_CLASS, f"{words}: {kind.__name__} computes it in its own way", at
+        )
+    return Deviation(DeviationKind.UNEXPLAINED, words, at)
 
 
 def adapter_of(module: nn.Module) -> str:

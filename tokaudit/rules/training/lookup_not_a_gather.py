@@ -16,10 +16,10 @@ class LookupNotAGather(Rule):
 
     A few ids, the special tokens among them, are looked up, and the result is compared with the rows and
     with the product of one-hot rows and the table. Named are a factor (Gemma's square root of the width), a
-    wrapper of PEFT, forward hooks and hooks on the gradient, a quantised table, and one that is offloaded or
-    on the meta device. It is a warning where the values are others and nothing of that explains it, or where
-    rows are not finite. The probe calls the module in evaluation mode, without hooks and gradients, and
-    leaves it as it was.
+    wrapper of PEFT, a class of transformers with a way of its own, forward hooks and hooks on the gradient,
+    a quantised table, and one that is offloaded or on the meta device. It is a warning where the values are
+    others and nothing of that explains it, or where rows are not finite. The probe calls the module in
+    evaluation mode, without hooks and gradients, and leaves it as it was.
 
     ## Why it matters
 

@@ -15,10 +15,10 @@ class OutputNotAProjection(Rule):
     ## What it finds
 
     A few hidden states are projected, and the result is compared with the product. Named are a factor, a
-    soft cap, a wrapper of PEFT, hooks, a quantised table and one that is not in memory; and what the model
-    does to logits outside of the module, by its configuration (Gemma 2's cap, Cohere's and Granite's scale,
-    the scale of T5's hidden states). It is a warning where the values are others and nothing of that
-    explains it.
+    soft cap, a wrapper of PEFT, a class of transformers with a way of its own, hooks, a quantised table and
+    one that is not in memory; and what the model does to logits outside of the module, by its configuration
+    (Gemma 2's cap, Cohere's and Granite's scale, the scale of T5's hidden states). It is a warning where the
+    values are others and nothing of that explains it.
 
     ## Why it matters
 
