@@ -38,6 +38,7 @@ AREAS = {
     "lock": "The lock",
     "values": "The values of the rows (`--deep`)",
     "storage": "Storage",
+    "adapter": "Adapters (`check ADAPTER --base BASE`)",
     "training": "Training: data, live modules, batches and state",
 }
 INDEX_HEAD = """# Rules
