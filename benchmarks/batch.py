@@ -3,9 +3,9 @@
     python benchmarks/batch.py [--runs 5]
 
 Audit and step take turns on batches of several shapes, half padding in every second row; tinylm is far
-smaller than any model in use, so that its step is the hardest peer. "for many" is `audit_against`, which callbacks
-use: what the model expects is found out once. "bounds alone" is the least that any check has to do: the
-smallest and the largest id, `ids.aminmax()`, read once.
+smaller than any model in use, so that its step is the hardest peer. "for many" is `audit_against`, which
+callbacks use: what the model expects is found out once. "bounds alone" is the least that any check has to
+do: the smallest and the largest id, `ids.aminmax()`, read once.
 """
 
 from __future__ import annotations
