@@ -574,6 +574,17 @@ def test_adapters_are_found_below_a_directory_and_others_beside_one_are_mentione
     assert command("all/first", "--quiet", cwd=tmp_path).stderr == ""
 
 
+def test_among_many_models_a_base_is_for_the_adapters(tmp_path: Path) -> None:
+    model(tmp_path / "all/model")
+    adapter(tmp_path / "all/adapter", whole(324))
+    run = command("all", "--base", "all/model", "--format", "json", cwd=tmp_path)
+    reports = json.loads(run.stdout)["reports"]
+    assert {report["target"]: report["verdict"] for report in reports} == {
+        "all/adapter": "findings",
+        "all/model": "pass",
+    }
+
+
 def test_the_audit_of_an_adapter_loads_no_heavy_library(tmp_path: Path) -> None:
     model(tmp_path / "model")
     adapter(tmp_path / "adapter", whole(324))

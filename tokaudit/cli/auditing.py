@@ -85,10 +85,8 @@ class Audit:
         from tokaudit.load import Opening
 
         try:
-            data = self.options.data
-            options = replace(self.options, data=data and replace(data, jobs=1))
             with Opening(path, self.tokenizer) as opening:
-                return run(opening.contract(options), self.rules)
+                return run(opening.contract(self._options_among_many(opening)), self.rules)
         except Unreadable as error:
             return _unaudited(path, error)
         except TokauditError as error:
@@ -96,6 +94,16 @@ class Audit:
         except BaseException as error:  # the panic of a Rust extension is no Exception
             streams.complain(streams.trace(error))
             return _unaudited(path, streams.internal(error))
+
+    def _options_among_many(self, opening: Opening) -> Options:
+        """Each process counts by itself, and a base is for those of the models that are adapters."""
+        data = self.options.data
+        is_adapter = "adapter_config.json" in opening.model.names()
+        return replace(
+            self.options,
+            data=data and replace(data, jobs=1),
+            base=self.options.base if is_adapter else None,
+        )
 
 
 def _unaudited(path: str, error: Unreadable) -> Report:
