@@ -43,7 +43,7 @@ from tokaudit.report import Report, Verdict
 from tokaudit.reporters import View, names
 from tokaudit.reporters import json as json_reporter
 from tokaudit.rule import all_rules
-from tokaudit.training import audit_module
+from tokaudit.training import GradientLedger, audit_module
 from tokaudit.training.tables import find_tables
 
 LIVE = {rule.code: rule for rule in all_rules() if rule.code.startswith("TA91")}
@@ -779,6 +779,15 @@ def test_hooks_are_named_and_not_called() -> None:
     assert any("hook on its gradient: test_hooks_are_named" in message for message in messages)
     model.embedding(torch.tensor([1]))
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("make", [plain, tied])
+def test_the_hooks_of_a_gradient_ledger_are_not_named(make: Any) -> None:
+    model = make()
+    optimizer = sgd(model)
+    with GradientLedger(model):
+        assert model.embedding._forward_hooks
+        assert found(audit_module(model, None, optimizer)) == {}
 
 
 class Int8Embedding(nn.Module):

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tokaudit.contract import Deviation, DeviationKind, Probed
 from tokaudit.findings import Location
 from tokaudit.text import listed
-from tokaudit.training.undisturbed import hooks_of, name_of, undisturbed
+from tokaudit.training.undisturbed import gradient_hooks_of, hooks_of, undisturbed
 from tokaudit.training.unwrapping import callee, core, layers, readable
 
 IDS = 16
@@ -82,7 +82,7 @@ def probe_projection(
 
 def gradient_hooks(weight: torch.Tensor, at: Location) -> Iterator[Deviation]:
     """The hooks that change a table's gradient, as one that leaves out old rows."""
-    names = [name_of(hook) for hook in (weight._backward_hooks or {}).values()]
+    names = gradient_hooks_of(weight)
     if names:
         yield Deviation(DeviationKind.HOOKED, f"has a hook on its gradient: {listed(names)}", at)
 
@@ -115,7 +115,7 @@ def _told(error: Exception) -> str:
 
 
 def _hooks(module: nn.Module, at: Location) -> Iterator[Deviation]:
-    names = [name_of(hook) for layer in layers(module) for hook in hooks_of(layer)]
+    names = [name for layer in layers(module) for name in hooks_of(layer)]
     if names:
         yield Deviation(
             DeviationKind.HOOKED, f"is called with hooks, which were not asked: {listed(names)}", at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -59,21 +59,24 @@ def _is_small(buffer: torch.Tensor) -> bool:
     return not buffer.is_meta and buffer.numel() <= MOST_KEPT
 
 
-def hooks_of(module: nn.Module) -> list[Callable[..., object]]:
-    """The forward hooks of one module that are not tokaudit's nor those of torch's own wrappers."""
-    found = [hook for name in _HOOKS for hook in getattr(module, name).values()]
+def hooks_of(module: nn.Module) -> list[str]:
+    """The names of the forward hooks of one module, but for tokaudit's and those of torch's own wrappers."""
+    return _named(hook for name in _HOOKS for hook in getattr(module, name).values())
+
+
+def gradient_hooks_of(weight: torch.Tensor) -> list[str]:
+    """The names of the hooks on a tensor's gradient, but for the same."""
+    return _named((weight._backward_hooks or {}).values())
+
+
+def _named(hooks: Iterable[Callable[..., object]]) -> list[str]:
     ours = ("tokaudit.", "torch.distributed.")
-    return [hook for hook in found if not (_module_of(hook) or "").startswith(ours)]
+    plain = map(_plain, hooks)
+    return [_name(hook) for hook in plain if not str(getattr(hook, "__module__", "")).startswith(ours)]
 
 
-def name_of(hook: Callable[..., object]) -> str:
-    plain = _plain(hook)
-    return getattr(plain, "__qualname__", type(plain).__name__).replace("<locals>.", "")
-
-
-def _module_of(hook: Callable[..., object]) -> str:
-    plain = _plain(hook)
-    return str(getattr(plain, "__module__", "") or "")
+def _name(hook: Callable[..., object]) -> str:
+    return str(getattr(hook, "__qualname__", type(hook).__name__)).replace("<locals>.", "")
 
 
 def _plain(hook: Callable[..., object]) -> Callable[..., object]:
