@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_training import Batch, adamw, batches, encoded, load_model, load_tokenizer, sentences
+from tiny_training import FIXTURES, Batch, adamw, batches, encoded, load_model, load_tokenizer, sentences
 from torch import nn
 
 from tokaudit.errors import RunStopped, UsageError
@@ -503,6 +504,27 @@ class TestLightning:
         fit(lightning, model, data, tmp_path, callback, accumulate_grad_batches=2)
         assert callback.ledger is not None
         assert (callback.ledger.steps, callback.ledger.passes) == (2, 4)
+
+
+# --- the documentation -----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_examples_of_the_documentation_run(
+    lightning: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (FIXTURES.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    section = text[text.index("## Callbacks") :]
+    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 4
+    (tmp_path / "fixtures").symlink_to(FIXTURES)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in blocks:
+        exec(compile(block, "docs/training.md", "exec"), names)
+    assert names["batches"].metrics["tokaudit/errors"] == 0
+    assert [report.target for report in names["batches"].reports[1:3]] == ["batch 0", "batch 1"]
+    assert all(not report.findings for report in names["batches"].reports[1:3])
 
 
 def test_a_batch_of_the_fixtures_is_what_the_tests_take_it_for(tokenizer: Any) -> None:
