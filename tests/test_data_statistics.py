@@ -215,11 +215,12 @@ def test_large_files_are_many_units_and_small_ones_share_one(tmp_path: Path) -> 
     with large.open("wb") as file:
         file.truncate(3 * UNIT_BYTES)
     units = token_data.units_of(large, dtype="uint16", nbytes=UNIT_BYTES)
-    assert len(list(read._groups(units))) == 3
+    assert len(units) == len(list(read.grouped(units, UNIT_BYTES))) == 3
+    assert len(list(read.grouped(units, 2 * UNIT_BYTES))) == 2
     assert sum(unit.nbytes for unit in units) == 3 * UNIT_BYTES
     np.save(tmp_path / "small.npy", np.array([1]))
     small = token_data.units_of(tmp_path / "small.npy") * 10
-    assert len(list(read._groups(small))) == 1
+    assert len(list(read.grouped(small, UNIT_BYTES))) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from tokaudit.contract.data import DataOptions
@@ -14,7 +13,6 @@ from tokaudit.text import inert
 
 G = TypeVar("G")
 R = TypeVar("R")
-G_in = TypeVar("G_in")
 
 SECONDS = 3600  # for one item; a quarter of a gigabyte takes seconds, from a slow disk minutes
 MEMORY = 8 << 30  # bytes of address space that a process may take beyond what it began with
@@ -23,7 +21,9 @@ _CAUSE = 200  # characters
 
 
 class Engine(Protocol):
-    """Applies ``work`` to every item, in any order."""
+    """Applies ``work`` to every item, in any order; ``width`` is how many are at work at once."""
+
+    width: int
 
     def __call__(self, work: Callable[[G], R], items: Sequence[G]) -> Iterator[tuple[int, R | Lost]]:
         """(number of the item, its result). An item whose process dies is Lost; exceptions are raised."""
@@ -33,16 +33,20 @@ class Engine(Protocol):
 def engine(options: DataOptions) -> Engine:
     """Raises UsageError for an engine that is not installed."""
     if options.engine == "local":
-        return partial(_local, jobs=options.jobs or cores())
+        return _Local(options.jobs or cores())
     return _Ray()
 
 
-def _local(work: Callable[[G], R], items: Sequence[G], *, jobs: int) -> Iterator[tuple[int, R | Lost]]:
-    def confined(item: int) -> R:
-        _confine()
-        return work(items[item])
+class _Local:
+    def __init__(self, jobs: int) -> None:
+        self.width = jobs
 
-    yield from each(confined, len(items), jobs=jobs, seconds=SECONDS, look=lambda: None)
+    def __call__(self, work: Callable[[G], R], items: Sequence[G]) -> Iterator[tuple[int, R | Lost]]:
+        def confined(item: int) -> R:
+            _confine()
+            return work(items[item])
+
+        yield from each(confined, len(items), jobs=self.width, seconds=SECONDS, look=lambda: None)
 
 
 def _confine() -> None:
@@ -76,12 +80,13 @@ class _Ray:
         self.ray: Any = ray
         if not ray.is_initialized():
             ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        self.width = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def __call__(self, work: Callable[[G], R], items: Sequence[G]) -> Iterator[tuple[int, R | Lost]]:
         ray = self.ray
         # A process is used again for other items, so one that a hostile file kills is tried no second time.
         remote = ray.remote(num_cpus=1, max_retries=0)(_apply)
-        most = _PENDING * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        most = _PENDING * self.width
         waiting = iter(range(len(items)))
         running: dict[Any, int] = {}
         while True:

@@ -16,9 +16,12 @@ from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.parallel import Lost
 from tokaudit.tokenizing import TokenizerFailure, TokenizerProcess
 
-UNIT_BYTES = 256 << 20  # of a large file, and of small ones that are counted together
-MOST_UNITS = 64  # that are counted together
+UNIT_BYTES = 64 << 20  # of a large file
+LEAST_BYTES, MOST_BYTES = 64 << 20, 1 << 30  # of the units that one process counts
+MOST_UNITS = 1024  # that one process counts
+SHARES = 4  # of a worker: those that are done early take from the others
 MOST_BINS = 1 << 24  # ids that are counted one by one; a tokenizer may declare any id
+_MERGED = 64  # parts that wait to be merged: each has a count of every id
 _PLANNED = 64  # files that are planned together
 
 
@@ -126,16 +129,18 @@ def count(
     problems: list[Unreadable],
 ) -> DataStatistics:
     """The statistics of all units together; what cannot be read is added to the problems."""
-    options.watching.start(sum(unit.nbytes for unit in units))
+    total = sum(unit.nbytes for unit in units)
+    groups = list(grouped(units, min(MOST_BYTES, max(LEAST_BYTES, total // (SHARES * run.width)))))
+    options.watching.start(total)
     parts: list[DataStatistics] = []
-    for group, found in spread(run, partial(count_units, measure=measure), list(_groups(units))):
+    for group, found in spread(run, partial(count_units, measure=measure), groups):
         options.watching.advance(sum(unit.nbytes for unit in group))
         if isinstance(found, Lost):
             problems.append(_lost(group[0].column.file, found))
             continue
         problems += found.problems
         parts.append(found.statistics)
-        if len(parts) >= MOST_UNITS:
+        if len(parts) >= _MERGED:
             parts = [merged(parts, measure.bins)]
     return merged(parts, measure.bins)
 
@@ -155,12 +160,12 @@ def count_units(units: Sequence[Unit], *, measure: Measure) -> Found:
     return Found(tally.result(), tuple(problems))
 
 
-def _groups(units: Iterable[Unit]) -> Iterator[list[Unit]]:
-    """Neighbours that are small, together."""
+def grouped(units: Iterable[Unit], nbytes: int) -> Iterator[list[Unit]]:
+    """Neighbours together, up to so many bytes."""
     group: list[Unit] = []
     size = 0
     for unit in units:
-        if group and (size + unit.nbytes > UNIT_BYTES or len(group) >= MOST_UNITS):
+        if group and (size + unit.nbytes > nbytes or len(group) >= MOST_UNITS):
             yield group
             group, size = [], 0
         group.append(unit)
