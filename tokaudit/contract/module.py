@@ -26,17 +26,13 @@ class TiedBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """A table in memory. ``module`` is the class that holds it, ``name`` the tensor it would be saved as.
+    """A table in memory. ``name`` is the tensor that it would be saved as.
 
     ``trained`` tells whether a gradient reaches it, ``adapter`` is the PEFT wrapper around it ("" for none).
     """
 
     name: str
-    module: str
     rows: int
-    hidden: int
-    dtype: str
-    device: str
     trained: bool
     adapter: str = ""
 
@@ -151,10 +147,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class LiveModule:
-    """A model in memory. ``wrappers`` are the classes around it that were taken off.
-
-    ``parameter_count`` counts a tied table once, ``untied_count`` twice.
-    """
+    """A model in memory. ``parameter_count`` counts a tied table once, ``untied_count`` twice."""
 
     input: LiveTable
     output_or: LiveTable | Missing
@@ -165,7 +158,6 @@ class LiveModule:
     lookup: Probed
     projection_or: Probed | Missing
     optimizer_or: OptimizerFacts | Missing
-    wrappers: tuple[str, ...] = ()
 
     @property
     def output(self) -> LiveTable:

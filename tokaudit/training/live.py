@@ -32,19 +32,13 @@ from tokaudit.errors import UsageError
 from tokaudit.families import resolve
 from tokaudit.load import load
 from tokaudit.training.tables import LiveTables
+from tokaudit.values.stored import DTYPES
 
 FILE = "module"
 NO_TOKENIZER = Missing("no tokenizer was given")
 NO_CONFIG = Missing("the module has no configuration")
 NOT_KNOWN = Missing("the configuration does not tell how many rows the table should have")
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-}
+NAMES = {dtype: name for name, dtype in DTYPES.items()} | {torch.int8: "I8", torch.uint8: "U8"}
 # What wrappers put into the names of parameters.
 _WRAPPINGS = re.compile(
     r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_orig_mod|base_layer|original_module|modules_to_save\.[^.]+"
@@ -169,7 +163,7 @@ def output_tensor(tables: LiveTables) -> str:
 
 def dtype_name(tensor: torch.Tensor) -> str:
     """As in safetensors, where it has a name for it."""
-    return DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
 
 def _is_one(tables: LiveTables) -> bool:

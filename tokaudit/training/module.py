@@ -28,7 +28,7 @@ from tokaudit.contract.module import NO_OUTPUT_MODULE
 from tokaudit.families import resolve
 from tokaudit.findings import Location
 from tokaudit.report import Report
-from tokaudit.training.live import FILE, dtype_name, input_tensor, live_contract, output_tensor, saved_name
+from tokaudit.training.live import FILE, input_tensor, live_contract, output_tensor, saved_name
 from tokaudit.training.optimizers import optimizer_facts
 from tokaudit.training.probes import (
     adapter_of,
@@ -38,7 +38,7 @@ from tokaudit.training.probes import (
     sampled_ids,
 )
 from tokaudit.training.tables import LiveTables, Named, find_tables
-from tokaudit.training.unwrapping import core, readable, unwrapped, wrappers
+from tokaudit.training.unwrapping import core, readable, unwrapped
 
 RULES = ("TA1", "TA3", "TA91")
 
@@ -80,45 +80,33 @@ def audit_module(
     tables = find_tables(model, input=input, output=output)
     bare = unwrapped(model)
     contract = live_contract(bare, tables, tokenizer)
-    contract = replace(contract, module_or=_facts(model, bare, tables, optimizer, contract))
+    contract = replace(contract, module_or=_facts(bare, tables, optimizer, contract))
     return run(contract, select_rules(RULES))
 
 
-def _facts(
-    model: nn.Module, bare: nn.Module, tables: LiveTables, optimizer: Any, contract: Contract
-) -> LiveModule:
-    names = {id(parameter): saved_name(name) for name, parameter in bare.named_parameters()}
-    given = _table(tables.input_module, tables.input_weight, input_tensor(tables), tables.rows, tables.hidden)
-    counted = sum(parameter.numel() for parameter in bare.parameters())
+def _facts(model: nn.Module, tables: LiveTables, optimizer: Any, contract: Contract) -> LiveModule:
+    names = {id(parameter): saved_name(name) for name, parameter in model.named_parameters()}
+    given = _table(tables.input_module, tables.input_weight, input_tensor(tables), tables.rows)
+    counted = sum(parameter.numel() for parameter in model.parameters())
     shared = tables.output_weight.numel() if tables.output_weight is not None and tables.tied else 0
     return LiveModule(
         input=given,
         output_or=_output(tables),
         options=_options(core(tables.input_module)),
-        tie_or=_tie(bare, tables, contract),
+        tie_or=_tie(model, tables, contract),
         parameter_count=counted - (shared if _memory_twice(tables) else 0),
         untied_count=counted + (0 if _memory_twice(tables) else shared),
-        lookup=_lookup(bare, tables, contract, given.at),
-        projection_or=_projection(bare, tables),
-        optimizer_or=optimizer_facts(optimizer, bare, tables, names),
-        wrappers=tuple(type(wrapper).__name__ for wrapper in wrappers(model)),
+        lookup=_lookup(model, tables, contract, given.at),
+        projection_or=_projection(model, tables),
+        optimizer_or=optimizer_facts(optimizer, model, tables, names),
     )
 
 
 # --- tables and tie -------------------------------------------------------------------------------------
 
 
-def _table(module: nn.Module, weight: torch.Tensor, name: str, rows: int, hidden: int) -> LiveTable:
-    return LiveTable(
-        name=name,
-        module=type(core(module)).__name__,
-        rows=rows,
-        hidden=hidden,
-        dtype=dtype_name(weight),
-        device=str(weight.device),
-        trained=weight.requires_grad,
-        adapter=adapter_of(module),
-    )
+def _table(module: nn.Module, weight: torch.Tensor, name: str, rows: int) -> LiveTable:
+    return LiveTable(name, rows, trained=weight.requires_grad, adapter=adapter_of(module))
 
 
 def _output(tables: LiveTables) -> LiveTable | Missing:
@@ -127,8 +115,8 @@ def _output(tables: LiveTables) -> LiveTable | Missing:
         return NO_OUTPUT_MODULE
     if weight is None:
         return Missing(f"{tables.output_name} ({type(core(module)).__name__}) has no plain table")
-    rows, hidden = (weight.shape[0], weight.shape[1]) if weight.dim() == 2 else (tables.rows, tables.hidden)
-    return _table(module, weight, output_tensor(tables), rows, hidden)
+    rows = weight.shape[0] if weight.dim() == 2 else tables.rows
+    return _table(module, weight, output_tensor(tables), rows)
 
 
 def _options(module: nn.Module) -> LookupOptions:

@@ -40,13 +40,6 @@ def _transparent(module: nn.Module) -> nn.Module | None:
     return next((children[name] for name in _TRANSPARENT if name in children), None)
 
 
-def wrappers(model: nn.Module) -> Iterator[nn.Module]:
-    """The wrappers that `unwrapped` takes off, the outermost first."""
-    while (inner := _inner_model(model)) is not None:
-        yield model
-        model = inner
-
-
 def callee(module: nn.Module) -> nn.Module:
     """The module without what only passes the call on; the wrappers of PEFT stay."""
     while (inner := _transparent(module)) is not None:
