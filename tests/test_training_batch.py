@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -98,6 +100,63 @@ def test_the_collator_of_transformers_makes_clean_batches(
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
     made = collate([tokenizer(text + "</s>") for text in ("A river.", "The valley lies between two hills.")])
     assert found(audit_batch(made, tinylm, tokenizer=tokenizer)) == []
+
+
+def test_the_collator_of_pairs_makes_clean_batches(tokenizer: Any) -> None:
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "vocab_size": 512}
+    t5 = small("T5ForConditionalGeneration", **sizes, pad_token_id=PAD, decoder_start_token_id=PAD)
+    pairs = [("A river.", "The valley lies between two hills."), ("It rains in the valley.", "A mill.")]
+    collate = transformers.DataCollatorForSeq2Seq(tokenizer, t5)
+    made = collate([tokenizer(text + "</s>", text_target=target + "</s>") for text, target in pairs])
+    report = audit_batch(made, t5, tokenizer=tokenizer)
+    assert found(report) == []
+    assert {"TA921", "TA923", "TA924"} <= {ref.code for ref in report.checked}
+
+
+def test_the_collator_that_packs_texts_makes_clean_batches(tinylm: nn.Module, tokenizer: Any) -> None:
+    collate = transformers.DataCollatorWithFlattening()
+    made = collate([tokenizer(text + "</s>") for text in ("A river.", "The valley lies between two hills.")])
+    report = audit_batch(made, tinylm, tokenizer=tokenizer)
+    assert found(report) == []
+    assert made["position_ids"].shape == made["input_ids"].shape
+
+
+@st.composite
+def sound_batches(draw: st.DrawFn) -> dict[str, Any]:
+    """What collators for causal models make: any side, ends, prompts, packed texts, pad tokens."""
+    pad = draw(st.sampled_from([PAD, EOS, BOS, 3]))
+    side = draw(st.sampled_from(["left", "right"]))
+    token = st.integers(4, 30)
+    texts, kept = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        text, keep = [BOS] if draw(st.booleans()) else [], []
+        keep = [draw(st.booleans())] * len(text)
+        for _ in range(draw(st.integers(1, 3))):
+            part = draw(st.lists(token, min_size=1, max_size=6))
+            text += [*part, EOS] if draw(st.booleans()) else part
+            keep += [draw(st.booleans())] * (len(text) - len(keep))
+        texts.append(text)
+        kept.append(keep)
+    longest = max(map(len, texts))
+    ids, mask, labels = [], [], []
+    for text, keep in zip(texts, kept, strict=True):
+        rest = longest - len(text)
+        known = [id if label else IGNORE for id, label in zip(text, keep, strict=True)]
+        rows = ([pad] * rest, text), ([0] * rest, [1] * len(text)), ([IGNORE] * rest, known)
+        for into, (padding, own) in zip((ids, mask, labels), rows, strict=True):
+            into.append(padding + own if side == "left" else own + padding)
+    tensors = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    return {"pad_id": pad, **{name: torch.tensor(rows) for name, rows in tensors.items()}}
+
+
+@given(sound_batches(), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_no_sound_batch_of_a_causal_model_gets_a_finding(made: dict[str, Any], with_mask: bool) -> None:
+    pad = made["pad_id"]
+    batch = {name: tensor for name, tensor in made.items() if name != "pad_id"}
+    if not with_mask:
+        del batch["attention_mask"]
+    assert found(audit(batch, pad_id=pad)) == []
 
 
 def test_packed_documents_with_ends_between_them_are_fine() -> None:
@@ -344,6 +403,11 @@ def test_a_batch_that_is_no_mapping_is_wrong_usage() -> None:
 def test_a_number_of_rows_that_is_none_is_wrong_usage(rows: Any) -> None:
     with pytest.raises(UsageError, match="expected a model or its number of rows"):
         audit_batch({}, rows)
+
+
+def test_a_tokenizer_that_is_a_path_is_wrong_usage(batch: Tensors) -> None:
+    with pytest.raises(UsageError, match="expected a tokenizer, found PosixPath"):
+        audit(batch, tokenizer=TINYLM)
 
 
 # --- the mask --------------------------------------------------------------------------------------------

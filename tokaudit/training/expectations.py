@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -90,9 +91,14 @@ def expectations(
     """What the model, or a number of rows alone, expects.
 
     Tokens that are not given come from the tokenizer, and then from the model's configuration. Raises
-    UsageError for a model whose tables are not found (``input`` and ``output`` name them), and for a number
-    of rows below 1.
+    UsageError for a model whose tables are not found (``input`` and ``output`` name them), for a number of
+    rows below 1, and for a tokenizer that is a path.
     """
+    if isinstance(tokenizer, str | os.PathLike):
+        raise UsageError(
+            f"expected a tokenizer, found {type(tokenizer).__name__}",
+            hint="load it: AutoTokenizer.from_pretrained(...)",
+        )
     if isinstance(model_or_rows, nn.Module):
         return _of_model(model_or_rows, pad_id, eos_id, tokenizer, ignore_id, input, output)
     if type(model_or_rows) is not int or model_or_rows < 1:

@@ -98,8 +98,8 @@ class Watcher:
         """
         watching = self.watching
         tables = {"input": watching.input, "output": watching.output}
-        optimizers = [_bare(held) for held in (optimizer if isinstance(optimizer, list) else [optimizer])]
-        optimizers = [held for held in optimizers if held is not None]
+        given = optimizer if isinstance(optimizer, list) else [optimizer]
+        optimizers = [held for held in map(_bare, given) if isinstance(held, torch.optim.Optimizer)]
         self._model, self._optimizers = model, optimizers
         self._tokenizer = tokenizer if watching.tokenizer is None else watching.tokenizer
         self._expected = expectations(
@@ -189,7 +189,7 @@ class Watcher:
 
     def _begin_ledger(self) -> None:
         if not self._optimizers:
-            LOGGER.warning("no ledger is kept: it needs the optimizer")
+            LOGGER.warning("no ledger is kept: it needs the optimizer, one of torch")
             return
         watching = self.watching
         try:
