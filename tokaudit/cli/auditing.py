@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -86,7 +87,7 @@ class Audit:
 
         try:
             with Opening(path, self.tokenizer) as opening:
-                return run(opening.contract(self._options_among_many(opening)), self.rules)
+                return run(opening.contract(self._options_among_many(path)), self.rules)
         except Unreadable as error:
             return _unaudited(path, error)
         except TokauditError as error:
@@ -95,10 +96,10 @@ class Audit:
             streams.complain(streams.trace(error))
             return _unaudited(path, streams.internal(error))
 
-    def _options_among_many(self, opening: Opening) -> Options:
+    def _options_among_many(self, path: str) -> Options:
         """Each process counts by itself, and a base is for those of the models that are adapters."""
         data = self.options.data
-        is_adapter = "adapter_config.json" in opening.model.names()
+        is_adapter = os.path.lexists(os.path.join(path, "adapter_config.json"))
         return replace(
             self.options,
             data=data and replace(data, jobs=1),
