@@ -566,6 +566,23 @@ def test_all_optimizers_of_a_run_count_together() -> None:
     assert message == "head.weight is held 2 times: in group 0 of optimizer 2, group 0 of optimizer 3"
 
 
+def test_an_optimizer_of_another_model_is_an_error() -> None:
+    assert found(audit_module(plain(), None, sgd(plain()))) == {"TA912": "error"}
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_an_optimizer_with_copies_of_its_own_is_skipped(flat: bool) -> None:
+    """As DeepSpeed's and Megatron's: master weights in float32, or one flat tensor of them."""
+    model = plain().to(torch.bfloat16)
+    masters = [nn.Parameter(parameter.detach().float()) for parameter in model.parameters()]
+    if flat:
+        masters = [nn.Parameter(torch.cat([master.detach().flatten() for master in masters]))]
+    report = audit_module(model, None, torch.optim.AdamW(masters))
+    assert found(report) == {}
+    reasons = {skip.rule.code: skip.reason for skip in report.skipped}
+    assert "master weights" in reasons["TA912"]
+
+
 # --- TA913 ----------------------------------------------------------------------------------------------
 
 

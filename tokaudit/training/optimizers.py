@@ -40,8 +40,12 @@ def optimizer_facts(
     known = {id(parameter) for parameter in model.parameters()}
     for at, parameter in _held(each):
         places.setdefault(id(parameter), []).append(at)
-        if id(parameter) not in known and parameter.dim() == 2 and parameter.shape[1] == tables.hidden:
+        if id(parameter) not in known and _is_like(parameter, tables):
             stale.append(Stale(tuple(parameter.shape), at))
+    if not stale and not known & places.keys():
+        return Missing(
+            "the optimizer holds copies of its own and no parameter: master weights, or flat ones"
+        )
     holding = [(_plain(one), group) for one in each if (group := _group_of_input(one, tables)) is not None]
     return OptimizerFacts(
         names=tuple(_name(_plain(one)) for one in each),
@@ -59,6 +63,12 @@ def optimizer_facts(
         refuses_sparse=tuple(_name(one) for one, group in holding if _refuses_sparse(one, group)),
         refuses_dense=tuple(_name(one) for one, _ in holding if _is_one_of(one, _REFUSES_DENSE)),
     )
+
+
+def _is_like(parameter: torch.Tensor, tables: LiveTables) -> bool:
+    """Whether a parameter may have been a table; one of another dtype is a master copy."""
+    same = parameter.dtype == tables.input_weight.dtype
+    return same and parameter.dim() == 2 and parameter.shape[1] == tables.hidden
 
 
 def _parameters(tables: LiveTables) -> Iterator[torch.Tensor]:
