@@ -542,10 +542,21 @@ class Loop(nn.Module):
         self.head = nn.Linear(8, 512, bias=False)
 
 
-def test_moved_labels_are_a_warning_for_a_module_that_may_want_them(batch: Tensors) -> None:
+class Moving(Loop):
+    """A module that moves labels itself."""
+
+    def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logits = self.head(self.embed(ids))
+        return nn.functional.cross_entropy(logits[..., :-1, :].flatten(0, 1), labels[..., 1:].flatten())
+
+
+@pytest.mark.parametrize(("module", "severity"), [(Loop, Severity.NOTE), (Moving, Severity.ERROR)])
+def test_moved_labels_are_a_note_for_a_module_that_may_want_them(
+    batch: Tensors, module: type[nn.Module], severity: Severity
+) -> None:
     batch["labels"] = torch.cat([batch["labels"][:, 1:], torch.full((2, 1), IGNORE)], 1)
-    report = audit(batch, Loop())
-    assert [(finding.rule, finding.severity) for finding in report.findings] == [("TA925", Severity.WARNING)]
+    report = audit(batch, module())
+    assert [(finding.rule, finding.severity) for finding in report.findings] == [("TA925", severity)]
 
 
 def test_ends_of_texts_without_labels_are_found(batch: Tensors) -> None:

@@ -135,7 +135,7 @@ def _of_model(
         eos_ids=_all(eos_id, getattr(tokenizer, "eos_token_id", None), getattr(text, "eos_token_id", None)),
         ignore_id=ignore_id,
         labels=kind,
-        moves_labels=kind is LabelKind.NEXT,
+        moves_labels=kind is LabelKind.NEXT or (config is None and _moves_labels(bare)),
         attends_all=kind in (LabelKind.DECODED, LabelKind.SAME),
         known=config is not None,
         placeholders=_placeholders(config),

@@ -60,7 +60,13 @@ def read(batch: Mapping[str, object], expected: Expectations) -> Read:
     for wrong in _disagreeing(tensors, batch, expected):
         malformed.append(wrong)
         del tensors[wrong.tensor]
-    return Read(tuple(map(str, batch)), tensors, tuple(malformed))
+    return Read(tuple(map(str, batch)), _together(tensors), tuple(malformed))
+
+
+def _together(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All on the device of the first: a loop may move them one by one."""
+    device = next(iter(tensors.values())).device if tensors else None
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def shown_shape(tensor: torch.Tensor) -> str:

@@ -17,8 +17,8 @@ class BatchLabelsShifted(Rule):
     apart, and have nothing to find; nor do fewer than three labels, masked language models and
     encoder-decoders.
 
-    It looks at a batch in memory: `tokaudit.training.audit_batch`. It is a warning where the model is given
-    and nothing shows that it moves labels itself, as with a module of your own.
+    It looks at a batch in memory: `tokaudit.training.audit_batch`. It is a note where the model is given
+    and nothing in its class shows that it moves labels: they may be meant for a loss outside of it.
 
     ## Why it matters
 
@@ -48,8 +48,8 @@ class BatchLabelsShifted(Rule):
                     Claim(Location("module"), _model(moved)),
                 ],
                 why=_why(moved),
-                fix="labels = input_ids, with -100 on padding",
-                severity=self.severity if moved.model_moves else Severity.WARNING,
+                fix=_fix(moved),
+                severity=self.severity if moved.model_moves else Severity.NOTE,
                 subject="labels",
             )
 
@@ -59,6 +59,15 @@ def _model(moved: Moved) -> str:
 
 
 def _why(moved: Moved) -> str:
+    if not moved.model_moves:
+        return (
+            "right for a loss that compares each position with its own label, wrong for one that moves them"
+        )
     if moved.by == 1:
         return "a model that moves them again learns to predict the token after the next"
     return "a model that moves them learns to repeat its input"
+
+
+def _fix(moved: Moved) -> str:
+    fix = "labels = input_ids, with -100 on padding"
+    return fix if moved.model_moves else f"nothing where the loss takes them so; else {fix}"
