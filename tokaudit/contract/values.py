@@ -7,7 +7,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -153,13 +153,11 @@ class TableValues:
     @cached_property
     def judged(self) -> list[float]:
         """The norms that the distribution is made of, in order: of finite rows in use that are not zero."""
-        return sorted(self._judged())
-
-    def _judged(self) -> Iterator[float]:
-        purposes = RowClass.IN_USE.value if self.counts[RowClass.IN_USE] else 0
-        for norm, value in zip(self.norms, self.classes, strict=True):
-            if norm > 0 and (not purposes or value & purposes):
-                yield norm
+        rows = zip(self.norms, self.classes, strict=True)
+        if not self.counts[RowClass.IN_USE]:
+            return sorted(norm for norm in self.norms if norm > 0)
+        purpose = RowClass.IN_USE.value
+        return sorted([norm for norm, value in rows if value & purpose and norm > 0])
 
     def percentile(self, id: int) -> float:
         """The share of the rows in use, in percent, whose norm is smaller."""

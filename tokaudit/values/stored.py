@@ -30,7 +30,8 @@ DTYPES: dict[str, torch.dtype] = {
     "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
 }
 
-CHUNK_BYTES = 1 << 20  # with its float32 copy it stays in the processor's cache
+CHUNK_BYTES = 1 << 20
+PASS_BYTES = 1 << 22  # of each thread in a pass: more leave the processor's cache, fewer cost more calls
 MOST_ROWS = 1 << 24  # a hostile header may promise any number; the results take some 40 bytes a row
 MOST_ROW_BYTES = 1 << 24
 
@@ -60,7 +61,7 @@ class StoredTable:
 
     def scan(self, *visits: Visit) -> None:
         """Read every row once. Raises Unreadable."""
-        step = max(1, CHUNK_BYTES // self.row_bytes)
+        step = max(1, PASS_BYTES // self.row_bytes)
         starts = iter(range(0, self.rows, step))
         lock = threading.Lock()
         stopped = threading.Event()

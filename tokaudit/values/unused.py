@@ -45,65 +45,82 @@ def reference(table: StoredTable, known: torch.Tensor, in_use: torch.Tensor) -> 
     Zero rows have no direction. Padding that repeats the last row in use is a copy of a trained one.
     """
     used = in_use.nonzero().flatten()
-    sample = _finite(table.gather(_spread(used, SAMPLED)))
-    rows = _finite(table.gather(_spread(known.nonzero().flatten(), MOST_KNOWN))).double()
-    rows = rows[(rows != 0).any(1)]
+    sample = table.gather(_spread(used, SAMPLED))
+    sample = sample[_largest(sample).isfinite()]
+    rows = table.gather(_spread(known.nonzero().flatten(), MOST_KNOWN))
+    largest = _largest(rows)
+    rows = rows[largest.isfinite() & (largest > 0)]
     if len(used):
-        last = table.gather([int(used[-1])]).double()
-        rows = rows[(rows != last).any(1)]
+        rows = rows[(rows != table.gather([int(used[-1])])).any(1)]
     if len(rows) < LEAST_KNOWN:
         return Missing("fewer than three rows are known to be unused: padding, holes, reserved names")
     if not len(sample):
         return Missing("no row is in use")
-    mean = sample.mean(0, dtype=torch.float64)
-    return Reference(rows, rows.mean(0), mean, _first_component(sample))
+    rows, precise = rows.double(), sample.double()
+    return Reference(rows, rows.mean(0), precise.mean(0), _first_component(sample, precise))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """The products of a mean with itself, the centre and the component: one number, or one for each row."""
+
+    square: torch.Tensor
+    centre: torch.Tensor
+    along: torch.Tensor
 
 
 def indicators(
     reference: Reference, norms: torch.Tensor, products: torch.Tensor, judged: torch.Tensor
 ) -> Indicators | Missing:
     """``products`` [rows, 3] are those with the reference's directions, ``judged`` marks the rows in use."""
-    rows = _indicators(reference.mean_of_known, reference, norms, products)
-    n = len(reference.known)
-    # Each known row against the mean of the others: its own share of the mean would draw it near.
-    others = (n * reference.mean_of_known - reference.known) / (n - 1)
-    products = torch.stack(
-        [
-            (reference.known * others).sum(1),
-            reference.known @ reference.mean,
-            reference.known @ reference.component,
-        ],
-        1,
-    )
-    known = _indicators(others, reference, reference.known.norm(dim=1), products)
+    mean = _Mean(*(reference.directions @ reference.mean_of_known))
+    rows = _indicators(mean, reference, norms, products)
+    known = _indicators(*_known(reference, mean))
     cosine, centred, without, distance = map(as_array, rows)
     for place, name in ((0, "cosine"), (2, "without_component")):
         level = SLACK * float(known[place].quantile(LEVEL)) + ROUNDING
         near = rows[place][judged] <= level
         if len(near) and float(near.double().mean()) < MOST_BELOW:
+            n = len(reference.known)
             return Indicators(n, cosine, centred, without, distance, name, level)
     return Missing("the rows that are known to be unused do not stand apart from those in use")
 
 
+def _known(reference: Reference, mean: _Mean) -> tuple[_Mean, Reference, torch.Tensor, torch.Tensor]:
+    """Each known row against the mean of the others: its own share of the mean would draw it near.
+
+    That mean is (n * mean - row) / (n - 1), and its products follow from those of the two.
+    """
+    n = len(reference.known)
+    norms = torch.linalg.vector_norm(reference.known, dim=1)
+    products = reference.known @ reference.directions.T
+    with_mean, with_centre, along = products.unbind(1)
+    others = _Mean(
+        (n * n * mean.square - 2 * n * with_mean + norms**2) / (n - 1) ** 2,
+        (n * mean.centre - with_centre) / (n - 1),
+        (n * mean.along - along) / (n - 1),
+    )
+    with_others = (n * with_mean - norms**2) / (n - 1)
+    return others, reference, norms, torch.stack([with_others, with_centre, along], 1)
+
+
 def _indicators(
-    mean: torch.Tensor, reference: Reference, norms: torch.Tensor, products: torch.Tensor
+    mean: _Mean, reference: Reference, norms: torch.Tensor, products: torch.Tensor
 ) -> list[torch.Tensor]:
     """Cosine distances plain, centred and without the first component, and the L2 distance; each [rows].
 
-    ``mean`` is one of known rows for all [hidden], or one for each row [rows, hidden].
+    ``products`` [rows, 3] are those of the rows with the mean, the centre and the component.
     """
-    with_known, with_mean, along = products.unbind(1)
-    squares, square = norms**2, (mean * mean).sum(-1)
-    centre, component = reference.mean, reference.component
-    own_along, own_centre = mean @ component, mean @ centre
-    plain = _distance(with_known, squares, square)
+    with_known, with_centre, along = products.unbind(1)
+    squares, centre = norms**2, reference.mean @ reference.mean
+    plain = _distance(with_known, squares, mean.square)
     centred = _distance(
-        with_known - with_mean - own_centre + centre @ centre,
-        squares - 2 * with_mean + centre @ centre,
-        square - 2 * own_centre + centre @ centre,
+        with_known - with_centre - mean.centre + centre,
+        squares - 2 * with_centre + centre,
+        mean.square - 2 * mean.centre + centre,
     )
-    without = _distance(with_known - along * own_along, squares - along**2, square - own_along**2)
-    return [plain, centred, without, (squares - 2 * with_known + square).clamp(min=0).sqrt()]
+    without = _distance(with_known - along * mean.along, squares - along**2, mean.square - mean.along**2)
+    return [plain, centred, without, (squares - 2 * with_known + mean.square).clamp(min=0).sqrt()]
 
 
 def _distance(product: torch.Tensor, squares: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
@@ -111,17 +128,18 @@ def _distance(product: torch.Tensor, squares: torch.Tensor, square: torch.Tensor
     return torch.where(norms > _LEAST_NORM, 1 - product / norms, torch.nan)
 
 
-def _first_component(rows: torch.Tensor) -> torch.Tensor:
+def _first_component(rows: torch.Tensor, precise: torch.Tensor) -> torch.Tensor:
     """The direction [hidden] that most of the rows' squares lie along, in float64, by power iteration.
 
-    It settles in the type of the rows, which is the faster one, and is polished in float64.
+    It settles in the type of the rows, which is the faster one; ``precise`` are the same in float64.
     """
-    scaled = rows / _largest(rows).amax().clamp(min=torch.finfo(rows.dtype).tiny)
+    scale = _largest(rows).amax().clamp(min=torch.finfo(rows.dtype).tiny)
+    scaled = rows / scale
     direction: torch.Tensor = scaled.sum(0) + scaled[0]
     for _ in range(_STEPS):
         direction = scaled.T @ (scaled @ _unit(direction))
-    precise = scaled.double()
-    return _unit(precise.T @ (precise @ _unit(direction.double())))
+    along = precise @ _unit(direction.double()) / scale
+    return _unit(precise.T @ along / scale)
 
 
 def _unit(vector: torch.Tensor) -> torch.Tensor:
@@ -132,10 +150,6 @@ def _spread(rows: torch.Tensor, most: int) -> list[int]:
     """At most so many of them, at even distances."""
     step = max(1, -(-len(rows) // most))
     return [int(row) for row in rows[::step]]
-
-
-def _finite(rows: torch.Tensor) -> torch.Tensor:
-    return rows[_largest(rows).isfinite()]
 
 
 def _largest(rows: torch.Tensor) -> torch.Tensor:
