@@ -43,9 +43,7 @@ def optimizer_facts(
         if id(parameter) not in known and _is_like(parameter, tables):
             stale.append(Stale(tuple(parameter.shape), at))
     if not stale and not known & places.keys():
-        return Missing(
-            "the optimizer holds copies of its own and no parameter: master weights, or flat ones"
-        )
+        return Missing("the optimizer holds copies of its own and no parameter: master weights, or flat ones")
     holding = [(_plain(one), group) for one in each if (group := _group_of_input(one, tables)) is not None]
     return OptimizerFacts(
         names=tuple(_name(_plain(one)) for one in each),

@@ -22,7 +22,7 @@ from tokaudit.training.unwrapping import callee, core, layers, readable
 
 IDS = 16
 HIDDEN_STATES = 4
-MOST_ONE_HOT = 1 << 26  # values of a table; of a larger one the product is made with the asked rows alone
+MOST_ONE_HOT = 1 << 24  # values of a table; of a larger one the product is made with the asked rows alone
 _CAPS = 60  # halvings of the interval a soft cap is looked for in
 
 
