@@ -146,6 +146,28 @@ def test_a_ledger_whose_window_is_not_over_ends_with_the_loop(
     assert path.exists()
 
 
+def test_a_ledger_that_cannot_be_saved_does_not_end_the_run(
+    model: Any, tokenizer: Any, data: list[Batch], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    optimizer = adamw(model)
+    watched = watch(
+        model, data, optimizer, tokenizer, window=(0, 1), ledger_path=tmp_path / "missing" / "run.ledger"
+    )
+    assert steps(model, optimizer, watched) == 8
+    assert "the ledger is not saved" in caplog.text
+
+
+def test_tables_that_no_ledger_can_follow_are_named_and_trained_all_the_same(
+    model: Any, tokenizer: Any, data: list[Batch], caplog: pytest.LogCaptureFixture
+) -> None:
+    model.get_input_embeddings().weight.requires_grad_(False)
+    optimizer = adamw(model)
+    watched = watch(model, data, optimizer, tokenizer)
+    assert steps(model, optimizer, watched) == 8
+    assert watched.ledger is None
+    assert "no ledger is kept: none of the tables takes a gradient" in caplog.text
+
+
 def test_a_window_in_a_later_pass_over_the_batches_is_kept(
     model: Any, tokenizer: Any, data: list[Batch], caplog: pytest.LogCaptureFixture
 ) -> None:

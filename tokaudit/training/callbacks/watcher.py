@@ -208,18 +208,25 @@ class Watcher:
                 self._open = window.enter_context(ledger)
                 self._window = window.pop_all()
         except TokauditError as error:
-            LOGGER.warning("no ledger is kept: %s (%s)", error, error.hint)
+            LOGGER.warning("no ledger is kept: %s (%s)", inert(error.message), inert(error.hint))
 
     def _close(self) -> Report:
         assert self._open is not None
         kept = self._open
         self.abandon()
         self.ledger = kept.facts
-        if self.watching.ledger_path is not None:
-            kept.save(self.watching.ledger_path)
+        self._save(kept)
         LOGGER.info("the ledger of %s:\n%s", counted(kept.steps, "step"), kept)
         self.metrics.update(_numbers(self.ledger))
         return self._note(kept.report())
+
+    def _save(self, ledger: GradientLedger) -> None:
+        """A run is worth more than the file: that it cannot be written is said, and training goes on."""
+        if self.watching.ledger_path is not None:
+            try:
+                ledger.save(self.watching.ledger_path)
+            except TokauditError as error:
+                LOGGER.error("the ledger is not saved: %s (%s)", error.message, error.hint)
 
     # --- saying it ------------------------------------------------------------------------------------------
 
