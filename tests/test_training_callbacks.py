@@ -356,7 +356,7 @@ def test_the_trainer_is_watched_and_its_log_has_the_numbers(
         "LlamaForCausalLM",
     ]
     assert [ref.code for ref in callback.reports[1].checked][:2] == ["TA921", "TA922"]
-    assert len(callback.reports[1].checked) == 6
+    assert len(callback.reports[1].checked) == 7
     assert callback.ledger is not None
     assert callback.ledger.steps == 2
     logged = {name: value for line in run.state.log_history for name, value in line.items()}
@@ -427,7 +427,7 @@ def test_arguments_by_position_are_named(model: Any, tokenizer: Any, data: list[
     callback = TokauditCallback(first_batches=1, window=(0, 0))
     callback.on_train_begin(None, None, None, model=model.train(), processing_class=tokenizer)
     model(data[0]["input_ids"], data[0]["attention_mask"], labels=data[0]["labels"])
-    assert len(callback.reports[1].checked) == 6
+    assert len(callback.reports[1].checked) == 7
     callback.on_train_end(None, None, None)
 
 
@@ -490,7 +490,7 @@ class TestLightning:
             *("batch 0", "batch 1"),
             "LlamaForCausalLM",
         ]
-        assert len(callback.reports[1].checked) == 6
+        assert len(callback.reports[1].checked) == 7
         assert callback.ledger is not None
         assert callback.ledger.steps == 2
         assert run.callback_metrics["tokaudit/ledger_steps"] == 2

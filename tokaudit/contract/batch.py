@@ -77,6 +77,15 @@ class AttentionMask:
 
 
 @dataclass(frozen=True, slots=True)
+class Labelled:
+    """How many positions of a batch have a label that takes part in the loss, and how many there are."""
+
+    count: int
+    positions: int
+    ignore_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unmasked:
     """Padding that has labels, and what shows that it is padding ("pad id 0", "attention_mask")."""
 
@@ -116,6 +125,7 @@ class Batch:
     malformed_or: tuple[Malformed, ...] | Missing
     ranges_or: tuple[IdRange, ...] | Missing
     masks_or: tuple[AttentionMask, ...] | Missing
+    labelled_or: Labelled | Missing
     unmasked_or: Unmasked | Missing
     masked_stops_or: MaskedStops | Missing
     moved_or: Moved | Missing
@@ -131,6 +141,10 @@ class Batch:
     @property
     def masks(self) -> tuple[AttentionMask, ...]:
         return present(self.masks_or)
+
+    @property
+    def labelled(self) -> Labelled:
+        return present(self.labelled_or)
 
     @property
     def unmasked(self) -> Unmasked:

@@ -13,6 +13,7 @@ from tokaudit.contract import (
     AttentionMask,
     Batch,
     IdRange,
+    Labelled,
     MaskedStops,
     Missing,
     Moved,
@@ -39,6 +40,7 @@ def measure(batch: Mapping[str, object], expected: Expectations) -> Batch:
         measured = _Measured(found, expected, Numbers())
         ranges = _planned(measured.ranges)
         masks = _planned(measured.masks)
+        labelled = _planned(measured.labelled)
         unmasked = _planned(measured.unmasked)
         stops = _planned(measured.masked_stops)
         moved = _planned(measured.moved)
@@ -48,6 +50,7 @@ def measure(batch: Mapping[str, object], expected: Expectations) -> Batch:
             malformed_or=found.malformed if found.tensors or found.malformed else Missing(_unknown(batch)),
             ranges_or=ranges(),
             masks_or=masks(),
+            labelled_or=labelled(),
             unmasked_or=unmasked(),
             masked_stops_or=stops(),
             moved_or=moved(),
@@ -201,6 +204,11 @@ class _Measured:
         return lambda: AttentionMask(name, beside, self._pad, False, attended(), Positions(beside, 0))
 
     # --- labels ---
+
+    def labelled(self) -> Later[Labelled]:
+        labels, ignore = self._token_labels(), self.expected.ignore_id
+        count = self.numbers.add((labels != ignore).sum())
+        return lambda: Labelled(count(), labels.numel(), ignore)
 
     def unmasked(self) -> Later[Unmasked]:
         ignore = self.expected.ignore_id
