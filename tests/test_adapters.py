@@ -456,6 +456,8 @@ def test_names_of_an_older_peft_are_understood() -> None:
         ("model.layers.0.self_attn.q_proj", None),
         ("qformer.embeddings.word_embeddings", None),
         ("score", None),
+        ("model.encoder.layer.0.lm_head", None),
+        ("model.vision_tower.embed_tokens", None),
     ],
 )
 def test_a_module_is_the_table_that_it_is_in_the_base(
@@ -469,6 +471,21 @@ def test_a_module_is_the_table_that_it_is_in_the_base(
         embeddings = load(model(tmp_path / f"model{len(change)}", change)).embeddings
         assert table_of(module, embeddings) is kind
     assert table_of(module, None) is kind
+
+
+def test_a_module_of_a_composite_model_is_found_under_its_name_in_memory(tmp_path: Path) -> None:
+    tensors = base("llama")["safetensors"]["model.safetensors"]
+    on_disk = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    composite = base("llama") | {"safetensors": {"model.safetensors": on_disk}}
+    composite["json"]["config.json"] = {
+        "architectures": ["LlavaForConditionalGeneration"],
+        "model_type": "llava",
+        "text_config": base("llama")["json"]["config.json"],
+    }
+    embeddings = load(build(composite, tmp_path / "model")).embeddings
+    assert embeddings.input.name == "language_model.model.embed_tokens.weight"
+    assert table_of("model.language_model.embed_tokens", embeddings) is TableKind.INPUT
+    assert table_of("lm_head", embeddings) is TableKind.OUTPUT
 
 
 def test_the_encoder_of_a_pair_is_not_its_shared_table(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tokaudit.contract import Embeddings, Missing, Table, TableKind
 from tokaudit.families.guess import OTHER_THINGS, is_input_name, is_output_name
 
 _WRAPPERS = re.compile(r"^((module|_orig_mod|_fsdp_wrapped_module|_forward_module)\.)+")
+_NUMBERED = re.compile(r"(^|\.)\d+(\.|$)")  # a part of one of many layers
 _SIDES = (TableKind.INPUT, TableKind.OUTPUT)
 
 
@@ -25,7 +26,7 @@ def table_of(module: str, embeddings: Embeddings | None) -> TableKind | None:
     for table in tables:
         if _stem(table.name) == module:
             return table.kind if table.kind in _SIDES else None
-    if OTHER_THINGS.search(module):
+    if OTHER_THINGS.search(module) or _NUMBERED.search(module):
         return None
     last = module.rpartition(".")[2]
     sides = {table.kind for table in tables if _stem(table.name).rpartition(".")[2] == last}

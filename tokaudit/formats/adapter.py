@@ -26,7 +26,7 @@ CONFIG = "adapter_config.json"
 SAFETENSORS = "adapter_model.safetensors"
 WEIGHTS = re.compile(r"adapter(_model)?\b.*\.(safetensors|bin|pt|pth)")  # also parts, and pickles of old
 
-_PREFIX = re.compile(r"(base_model\.model\.)+")
+_PREFIX = re.compile(r"^(base_model\.model\.)+")
 _PARTS = (
     (re.compile(r"(?:modules_to_save\.(?:\w+\.)?|base_layer\.)?weight"), Change.WHOLE, 0),
     (re.compile(r"lora_embedding_A(?:\.\w+)?"), Change.LOW_RANK, 1),

@@ -26,7 +26,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 # As in tokaudit.tokenizing.worker: this very tokaudit.
@@ -98,12 +98,17 @@ class Inert(dict):  # type: ignore[type-arg]
     __eq__ = object.__eq__
 
 
+@cache
+def stand_in(name: str) -> type[Inert]:
+    return type(name, (Inert,), {"called": name})
+
+
 class Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type[Inert]:
         library = module.partition(".")[0]
         if library not in LIBRARIES and not (library in ("builtins", "__builtin__") and name in BUILTINS):
             raise ValueError(f"it asks for {module}.{name}, which no state of an optimizer needs")
-        return type(name, (Inert,), {"called": name})
+        return stand_in(name)
 
     def persistent_load(self, pid: object) -> Inert:
         """A storage: its bytes are not read."""
