@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -342,6 +343,105 @@ def test_a_wrapped_optimizer_is_followed_where_it_steps() -> None:
     assert adds_up(ledger.facts.tables[0])
 
 
+SMALL = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+SHAPED = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+PAIR = {
+    "vocab_size": 40,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+}
+T5 = {"vocab_size": 40, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+FAMILIES = [
+    ("LlamaForCausalLM", SMALL | SHAPED | {"tie_word_embeddings": True}),
+    ("LlamaForCausalLM", SMALL | SHAPED | {"tie_word_embeddings": False}),
+    ("Gemma3ForCausalLM", SMALL | SHAPED | {"final_logit_softcapping": 30.0}),  # scales what it looks up
+    ("GraniteForCausalLM", SMALL | {"logits_scaling": 4.0, "pad_token_id": 0, "tie_word_embeddings": True}),
+    ("BertForMaskedLM", SMALL),  # an output bias
+    ("BartForConditionalGeneration", PAIR),  # encoder and decoder look up in one table
+    ("T5ForConditionalGeneration", T5 | {"decoder_start_token_id": 0}),
+    ("OPTForCausalLM", SMALL | {"ffn_dim": 32, "word_embed_proj_dim": 8}),  # narrower than the model
+]
+
+
+@pytest.mark.parametrize(("architecture", "options"), FAMILIES)
+def test_the_paths_add_up_in_models_of_transformers(architecture: str, options: dict[str, Any]) -> None:
+    import transformers
+
+    kind = getattr(transformers, architecture)
+    model = kind(kind.config_class(**options))
+    optimizer = sgd(model, lr=0.01)
+    with GradientLedger(model, optimizer=optimizer) as ledger:
+        for step in range(2):
+            ids = batch(step).clamp(min=3)
+            model(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    sides = 2 if model.config.is_encoder_decoder else 1
+    assert sum(ledger.facts.visits) == 2 * sides * batch(0).numel()
+    for table in ledger.facts.tables:
+        assert adds_up(table), table.residual_or
+        assert any(table.input_gradients) is table.looked_up
+        assert any(table.output_gradients) is table.gives_logits
+
+
+def test_an_encoder_without_logits_has_an_input_path_alone() -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    model = BertForSequenceClassification(BertConfig(**SMALL))
+    optimizer = sgd(model)
+    with GradientLedger(model, optimizer=optimizer) as ledger:
+        model(input_ids=batch(0), labels=torch.tensor([0, 1, 1])).loss.backward()
+        optimizer.step()
+    table = first(ledger)
+    assert any(table.input_gradients)
+    assert not any(table.output_gradients)
+
+
+SHARDED = """
+import sys
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from ledgers import Model
+from tokaudit.errors import UsageError
+from tokaudit.training import GradientLedger
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+model = fully_shard(Model(), mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+try:
+    GradientLedger(model)
+except UsageError as error:
+    print(error)
+dist.destroy_process_group()
+"""
+
+
+def test_a_sharded_model_is_refused(tmp_path: Path) -> None:
+    result = python(SHARDED, str(tmp_path / "meeting"))
+    said, _ = result.communicate(timeout=120)
+    assert said == "embed.weight is a DTensor: no process holds whole rows of gradients\n"
+
+
+def python(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        cwd=PROJECT / "tests",
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
 RANKS = """
 import json, sys
 import torch, torch.distributed as dist
@@ -362,16 +462,7 @@ dist.destroy_process_group()
 
 
 def test_each_process_of_ddp_has_the_gradients_of_its_own_batches(tmp_path: Path) -> None:
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, str(rank), str(tmp_path / "meeting")],
-            cwd=PROJECT / "tests",
-            env={**__import__("os").environ, "PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        for rank in range(2)
-    ]
+    started = [python(RANKS, str(rank), str(tmp_path / "meeting")) for rank in range(2)]
     for rank, process in enumerate(started):
         said, _ = process.communicate(timeout=120)
         through_input, through_output, beyond = json.loads(said.splitlines()[-1])

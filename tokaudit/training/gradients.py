@@ -166,19 +166,18 @@ class TableGradients:
         masked = (whole == 0) & (captured != 0)
         self.masked |= masked
         through_input[masked] = through_output[masked] = 0
-        if self.unverified is None:
-            self._verify(along, captured.masked_fill(masked, 0), through_input + through_output, whole)
-        else:
+        self._verify(along, captured.masked_fill(masked, 0), through_input + through_output, whole)
+        if self.unverified is not None:
             through_output[through_output <= LEAST_TOLERANCE * whole] = 0  # rounding is no path
         return StepGradients(through_input / scale, through_output / scale, whole / scale)
 
     def residual(self) -> Residual | Missing:
-        """The worst row of all steps."""
-        if self.unverified is not None:
-            return self.unverified
+        """The worst row of all steps. Where one path was not watched, and there is one, the reason."""
         id = int(self.excess.argmax())
         excess, relative = float(self.excess[id]), float(self.relative[id])
         beyond = int((self.excess > 1).sum())
+        if beyond and self.unverified is not None:
+            return self.unverified
         return Residual(id, relative, relative / excess if excess else LEAST_TOLERANCE, beyond)
 
     def _measured(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

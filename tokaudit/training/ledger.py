@@ -65,8 +65,8 @@ class GradientLedger:
         self._model = model
         self._optimizer = optimizer = _inner(optimizer)
         tables = find_tables(model, input=input, output=output)
-        self._lookup = core(tables.input_module)
-        self._head = None if tables.output_module is None else core(tables.output_module)
+        self._lookups = _holders(model, nn.Embedding, tables.input_weight, tables.input_module)
+        self._heads = _holders(model, nn.Linear, tables.output_weight, tables.output_module)
         bare = unwrapped(model)
         self._records = records(tables, {id(held): name for name, held in bare.named_parameters()})
         self._trained = [record for record in self._records if record.trained]
@@ -115,9 +115,11 @@ class GradientLedger:
             window.close()
 
     def _hooks(self) -> Iterable[torch.utils.hooks.RemovableHandle]:
-        yield self._lookup.register_forward_hook(self._looked_up, with_kwargs=True)
-        if self._head is not None and self._output is not None and self._output.trained:
-            yield self._head.register_forward_hook(self._gave_logits, with_kwargs=True)
+        for lookup in self._lookups:
+            yield lookup.register_forward_hook(self._looked_up, with_kwargs=True)
+        if self._output is not None and self._output.trained:
+            for head in self._heads:
+                yield head.register_forward_hook(self._gave_logits, with_kwargs=True)
         for record in self._trained:
             yield record.parameter.register_post_accumulate_grad_hook(record.ended)  # type: ignore[no-untyped-call]
         yield self._trained[0].parameter.register_post_accumulate_grad_hook(self._passed)  # type: ignore[no-untyped-call]
@@ -269,6 +271,20 @@ def _refuse_wrappers(model: nn.Module) -> None:
                 "the model is sharded (FSDP): no process holds whole rows of gradients",
                 hint="keep the ledger in a run on one device, or under DistributedDataParallel",
             )
+
+
+def _holders(
+    model: nn.Module, kind: type[nn.Module], table: torch.Tensor | None, named: nn.Module | None
+) -> list[nn.Module]:
+    """Every module of the kind that holds the table: encoder and decoder may have one each."""
+    if table is None or named is None:
+        return []
+    chosen = core(named)
+    return [
+        module
+        for module in dict.fromkeys((chosen, *model.modules()))
+        if module is chosen or (isinstance(module, kind) and module._parameters.get("weight") is table)
+    ]
 
 
 def _compiled(model: nn.Module) -> bool:
