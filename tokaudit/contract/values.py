@@ -137,6 +137,8 @@ class TableValues:
 
     def having(self, wanted: RowClass, *, within: RowClass = PURPOSES) -> list[int]:
         """Ids of the rows that have one of the wanted classes and one of the purposes ``within``."""
+        if not any(self.counts[member] for member in RowClass if member in wanted):
+            return []
         bits, purposes = wanted.value, within.value if within is not PURPOSES else -1
         rows = zip(self.ids, self.classes, strict=True)
         return [id for id, value in rows if value & bits and value & purposes]
