@@ -237,6 +237,39 @@ def test_peft_fails_where_the_rows_mismatch_is_found(bases: Callable[[bool], Pat
         peft.PeftModel.from_pretrained(loaded, adapter)
 
 
+@pytest.mark.parametrize(
+    ("options", "one_table", "changed_sides"),
+    [
+        ({"target_modules": ["lm_head"]}, True, {"input", "output"}),
+        ({"modules_to_save": ["lm_head"]}, False, {"output"}),
+        ({"modules_to_save": BOTH}, False, {"input", "output"}),
+        ({"trainable_token_indices": [3]}, True, {"input", "output"}),
+    ],
+)
+def test_merging_into_a_tied_base_does_what_the_rules_say(
+    options: dict[str, Any],
+    one_table: bool,
+    changed_sides: set[str],
+    bases: Callable[[bool], Path],
+    tmp_path: Path,
+) -> None:
+    """Factors change both sides (TA802), whole tables untie (TA802, TA803), chosen rows are shared."""
+    peft = pytest.importorskip("peft")
+    import torch
+    import transformers
+
+    model = bases(True)
+    adapter = trained(model, tmp_path / "adapter", **options)
+    before = transformers.AutoModelForCausalLM.from_pretrained(model).get_input_embeddings().weight
+    with quiet():
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
+        merged = peft.PeftModel.from_pretrained(loaded, adapter).merge_and_unload()
+    given, output = merged.get_input_embeddings().weight, merged.get_output_embeddings().weight
+    assert (given is output) is one_table
+    sides = {"input": given, "output": output}
+    assert {side for side, table in sides.items() if not torch.equal(table, before)} == changed_sides
+
+
 # --- adapters made by hand --------------------------------------------------------------------------------
 
 

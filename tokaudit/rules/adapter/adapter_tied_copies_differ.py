@@ -20,8 +20,8 @@ class AdapterTiedCopiesDiffer(Rule):
 
     ## Why it matters
 
-    Only one of them can be the table of the merged model. Which one depends on the order of loading, and
-    the other is lost without a word: either the input or the output side is not what was trained.
+    Merged, there are two tables under a flag that still says tied. transformers 5 keeps both and warns;
+    transformers 4 and most engines use one of them for both sides and lose the other without a word.
 
     ## How to fix it
 
@@ -53,7 +53,8 @@ class AdapterTiedCopiesDiffer(Rule):
             f"{counted(rows, 'row')} of the adapter's two copies of one table differ: {held[0].module} and "
             f"{held[1].module}" + (f" (rows {which}; by up to {by:.3g})" if by is not None else ""),
             [*(table.says(what(table)) for table in held), *base.tie_claims(), *base.claims],
-            why=f"the base {base.name} has one table for both: merging keeps one copy and loses the other",
+            why="merged, there are two tables under a flag that says tied: most engines use one of them "
+            "for both sides and lose the other",
             fix="train with `ensure_weight_tying=True`, or untie the base and merge into that",
             subject=", ".join(table.module for table in held),
         )

@@ -19,9 +19,10 @@ class AdapterTrainsOneSideOfTie(Rule):
 
     ## Why it matters
 
-    While the adapter is loaded, the two sides differ. When it is merged, the change is written into the one
-    table that both sides share, so the merged model is another one than the one that was trained; or the
-    tie is lost, depending on the version of PEFT.
+    While the adapter is loaded, the two sides differ. Merged, low-rank factors are added to the one table
+    that both sides share, so that the other side changes, too: it is another model than the one trained. A
+    whole table becomes a second one, under a flag that still says tied: transformers 5 keeps both and warns,
+    transformers 4 and most engines use one for both sides and lose the other without a word.
 
     ## How to fix it
 
@@ -53,10 +54,16 @@ class AdapterTrainsOneSideOfTie(Rule):
                 *base.tie_claims(),
                 *base.claims,
             ],
-            why=f"merged, the {side(other)} side changes too: it is another model than the one trained ",
+            why=_why(changed, side(other)),
             fix="train with `ensure_weight_tying=True`, or untie the base before merging",
             subject=names,
         )
+
+
+def _why(changed: list[AdaptedTable], other: str) -> str:
+    if any(table.change is Change.LOW_RANK for table in changed):
+        return f"merged, the {other} side changes too: it is another model than the one trained"
+    return "merged, there are two tables under a flag that says tied: most engines use one and lose the other"
 
 
 def _is_shared(table: AdaptedTable) -> bool:
