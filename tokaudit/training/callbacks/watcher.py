@@ -293,7 +293,7 @@ def _numbers(ledger: Ledger) -> dict[str, float]:
     }
     if ledger.pad_id is not None:
         row = ledger.row(ledger.pad_id)
-        numbers["tokaudit/pad_update"] = row.input_update or 0.0
+        numbers["tokaudit/pad_update"] = max(row.input_update or 0.0, row.output_update or 0.0)
     return numbers
 
 
