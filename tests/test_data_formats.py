@@ -371,3 +371,25 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(Unreadable) as raised:
         units_of(tmp_path / "pipe.npy")
     assert raised.value.code == "not-a-regular-file"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6), cut=st.integers(0, 500)
+)
+@pytest.mark.parametrize("name", WRITERS)
+def test_whatever_the_bytes_are_a_file_is_counted_or_unreadable(
+    name: str, changes: list[tuple[int, int]], cut: int, tmp_path: Path
+) -> None:
+    WRITERS[name](tmp_path / name, ROWS)
+    data = bytearray((tmp_path / name).read_bytes())
+    for place, value in changes:
+        data[place % len(data)] = value
+    (tmp_path / name).write_bytes(data[: max(1, len(data) - max(0, cut - 250))])
+    try:
+        found = counted(tmp_path / name, MEASURE)
+    except Unreadable as error:
+        message, items = error.message, 0
+    else:
+        message, items = "", found.items - sum(found.counts) - found.negative - found.beyond
+    assert ("\n" in message, items) == (False, 0)
