@@ -13,14 +13,15 @@ gradient along v, in every row (Freivalds' test of a matrix product).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from tokaudit.contract import Missing, Residual
 
-CHUNK = 2**22  # values that are widened at once
+CHUNK = 2**18  # values that are worked on at once: they stay in the processor's cache
+WIDENED = 2**22  # values that are widened at once
 LEAST_TOLERANCE = 1e-3  # what sums in another order make of float32
 ROUNDINGS = 16  # units of the coarsest type that took part
 FLOOR = 1e-3  # of the largest row: smaller ones are held to this
@@ -122,15 +123,15 @@ class TableGradients:
         self.saw_logits = True
         self._computed_in(gradient)
         with self._exactly():
-            for part in parts(gradient):
-                self.output.addmv_(gradient[part].to(self.wide).T, along[part])
+            for part, rows in self._widened(gradient):
+                self.output.addmv_(rows.T, along[part])
 
     def end(self) -> None:
         """The pass has added to ``grad``."""
         self.open = False
         gradient = self.parameter.grad
         if gradient is not None:
-            self.left = self._measured(gradient)[1]
+            self.left = self._along(gradient)
             self.local = gradient.detach().clone() if self.keep_local else None
 
     def _exactly(self) -> torch.autocast:
@@ -152,7 +153,7 @@ class TableGradients:
         gradient = self.local if self.keep_local else self.parameter.grad
         if gradient is None:
             return StepGradients(self.zeros(), self.zeros(), self.zeros())
-        whole, along = self._measured(gradient)
+        whole, along = self._norms(gradient), self._along(gradient)
         factor = self._factor(along)
         through_input, through_output = self.zeros(), self.zeros()
         through_input[self.ids] = abs(factor) * torch.linalg.vector_norm(self.looked, dim=1)
@@ -180,18 +181,31 @@ class TableGradients:
             return self.unverified
         return Residual(id, relative, relative / excess if excess else LEAST_TOLERANCE, beyond)
 
-    def _measured(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The norm of each row, and the row along the direction: [rows] each."""
-        norms, along = self.zeros(), self.zeros()
-        values = _values(gradient)
+    def _norms(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The norm of each row, [rows]."""
+        return self._by_row(gradient, lambda rows: torch.linalg.vector_norm(rows, dim=1))
+
+    def _along(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Each row along the direction, [rows]."""
+        return self._by_row(gradient, lambda rows: rows @ self.direction)
+
+    def _by_row(
+        self, gradient: torch.Tensor, measure: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        found = self.zeros()
         ids = gradient.coalesce().indices()[0] if gradient.is_sparse else None
         with self._exactly():
-            for part in parts(values):
-                rows = values[part].to(self.wide)
-                where = part if ids is None else ids[part]
-                norms[where] = torch.linalg.vector_norm(rows, dim=1)
-                along[where] = rows @ self.direction
-        return norms, along
+            for part, rows in self._widened(_values(gradient)):
+                found[part if ids is None else ids[part]] = measure(rows)
+        return found
+
+    def _widened(self, table: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The table in the type that is computed in: as it is, or a copy of one part after the other."""
+        if table.dtype == self.wide:
+            yield slice(0, len(table)), table
+            return
+        for part in parts(table, WIDENED):
+            yield part, table[part].to(self.wide)
 
     def _factor(self, along: torch.Tensor) -> float:
         """What every row of the gradient was multiplied by since backward: by unscaling and by clipping.
@@ -239,9 +253,9 @@ def _values(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def parts(table: torch.Tensor) -> Iterator[slice]:
-    """Stretches of the first axis that hold a chunk of values."""
-    step = max(1, CHUNK // max(1, table.shape[1]))
+def parts(table: torch.Tensor, values: int = CHUNK) -> Iterator[slice]:
+    """Stretches of the first axis that hold so many values."""
+    step = max(1, values // max(1, table.shape[1]))
     return (slice(begin, begin + step) for begin in range(0, len(table), step))
 
 
