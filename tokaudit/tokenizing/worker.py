@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 # `-I` hides packages that come by PYTHONPATH or lie in the user's site: they are where tokaudit was found.
@@ -199,10 +200,17 @@ def unreachable(tokenizer: Tokenizer, added: Iterable[str]) -> list[int]:
 
 
 def own_texts(tokenizer: Tokenizer, added: set[str]) -> dict[int, str]:
-    """The text that each base token stands for; tokens that hold no whole characters are left out."""
+    """The text that each base token stands for, in the order of ids.
+
+    Left out are tokens that hold no whole characters, and those that share an id: which of their texts the
+    library gives back differs from run to run. So does the order of its vocabulary.
+    """
     vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    uses = Counter(vocabulary.values())
     contents = {
-        id: text for text, id in vocabulary.items() if text not in added and not BYTE_TOKEN.fullmatch(text)
+        id: text
+        for text, id in sorted(vocabulary.items(), key=itemgetter(1))
+        if uses[id] == 1 and text not in added and not BYTE_TOKEN.fullmatch(text)
     }
     prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
     suffix = getattr(tokenizer.model, "end_of_word_suffix", None) or ""
