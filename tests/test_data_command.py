@@ -16,6 +16,7 @@ import pytest
 import token_data
 from command import RUN, environment, tokaudit
 from models import base, build, changed
+from test_imports import loaded_by_command
 
 import tokaudit as api
 from tokaudit.findings import Severity
@@ -129,6 +130,12 @@ def test_without_data_the_rules_say_so(model: Path) -> None:
     for code in ("TA901", "TA902", "TA903", "TA904", "TA905", "TA907"):
         assert reasons[code] == "no --data was given"
     assert report.summary.data is None
+
+
+def test_an_audit_without_data_does_not_load_what_reads_it(model: Path) -> None:
+    loaded = loaded_by_command("check", str(model), "--format", "json")
+    assert "tokaudit.audit" in loaded
+    assert not {name for name in loaded if name.startswith(("tokaudit.data", "tokaudit.contract.data"))}
 
 
 def test_a_stray_token_matters_once_the_data_holds_it(tmp_path: Path) -> None:

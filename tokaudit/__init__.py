@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    from tokaudit.contract import DataOptions, Lock
+    from tokaudit.contract import Lock
+    from tokaudit.contract.data import DataOptions
     from tokaudit.diffs.run import Answer, Diff
     from tokaudit.errors import TokauditError, Unreadable, UsageError
     from tokaudit.findings import Claim, Finding, Location, Severity
@@ -147,7 +148,7 @@ def _data_options(
     import os
 
     from tokaudit.choices import choices
-    from tokaudit.contract import DataOptions
+    from tokaudit.contract.data import DataOptions
 
     stated = {"dtype": dtype, "engine": engine}
     choices({key: value for key, value in stated.items() if value is not None}, lambda key: key)

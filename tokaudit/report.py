@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokaudit.contract import Role, TableKind, Token, TokenData, Values
+from tokaudit.contract import Role, TableKind, Token, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
 
 if TYPE_CHECKING:
     import datetime
+
+    from tokaudit.contract.data import TokenData
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tokaudit.cli.checkout import Checkout
 from tokaudit.cli.outcome import Outcome
 from tokaudit.cli.setting_aside import SettingAside
 from tokaudit.cli.settings import settings
-from tokaudit.contract import DataOptions, Options
+from tokaudit.contract import Options
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Severity
 from tokaudit.report import Report, Verdict
@@ -22,6 +22,7 @@ from tokaudit.reporters import SHOWING_TOKENS, reporter
 if TYPE_CHECKING:
     from tokaudit.choices import Choices
     from tokaudit.contract import Lock
+    from tokaudit.contract.data import DataOptions
     from tokaudit.load import Opening
     from tokaudit.registry import Targets
 
@@ -98,6 +99,8 @@ def _options(choices: Choices, lock: str | None) -> Options:
 def _data(choices: Choices) -> DataOptions | None:
     if not choices.data:
         return None
+    from tokaudit.contract.data import DataOptions
+
     return DataOptions(choices.data, choices.dtype, choices.engine or "local", choices.jobs)
 
 

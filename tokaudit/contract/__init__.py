@@ -35,16 +35,6 @@ from tokaudit.contract.checkpoint import (
     pickled_weights,
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
-from tokaudit.contract.data import (
-    DataColumn,
-    DataOptions,
-    DataStatistics,
-    DecodedSample,
-    LabelStatistics,
-    Place,
-    Sample,
-    TokenData,
-)
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.ledger import Ledger, LedgerRow, Residual, TableLedger
 from tokaudit.contract.lock import ListDigest, ListDigests, Lock, LockedRole, LockedTable, LockedToken, Probe
@@ -104,11 +94,7 @@ __all__ = [
     "Contract",
     "Damage",
     "DamagedFile",
-    "DataColumn",
-    "DataOptions",
-    "DataStatistics",
     "Declared",
-    "DecodedSample",
     "Deviation",
     "DeviationKind",
     "Divergence",
@@ -122,7 +108,6 @@ __all__ = [
     "IdRange",
     "Index",
     "Indicators",
-    "LabelStatistics",
     "Labelled",
     "Ledger",
     "LedgerRow",
@@ -148,7 +133,6 @@ __all__ = [
     "OptimizerState",
     "Options",
     "Pipeline",
-    "Place",
     "Positions",
     "Probe",
     "Probed",
@@ -158,7 +142,6 @@ __all__ = [
     "Role",
     "RowClass",
     "RowCount",
-    "Sample",
     "Shard",
     "SpecialToken",
     "Stale",
@@ -172,7 +155,6 @@ __all__ = [
     "TieReading",
     "TiedBy",
     "Token",
-    "TokenData",
     "TokenTable",
     "TokenizerClass",
     "Treatment",

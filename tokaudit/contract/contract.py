@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tokaudit.contract.adapter import NOT_AN_ADAPTER, Adapter
 from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
-from tokaudit.contract.data import NO_DATA, DataOptions, TokenData
 from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.contract.ledger import NO_LEDGER, Ledger
 from tokaudit.contract.lock import Lock
@@ -21,8 +21,12 @@ from tokaudit.contract.vocabulary import Token, Vocabulary
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.findings import Location
 
+if TYPE_CHECKING:  # defining them takes as long as reading a small config.json
+    from tokaudit.contract.data import DataOptions, TokenData
+
 NOT_COMPARED = Missing("the tables were not compared")
 NO_LOCK = Missing("no --lock was given")
+NO_DATA = Missing("no --data was given")
 
 
 @dataclass(frozen=True, slots=True)

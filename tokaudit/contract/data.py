@@ -21,7 +21,6 @@ IGNORED = -100  # the label that a loss passes over: the default of torch and of
 MOST_SAMPLES = 4
 DTYPES = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("u", ""))
 ENGINES = ("local", "ray")
-NO_DATA = Missing("no --data was given")
 LEAST_JUDGED = 64  # ids of a sample that say something about their tokenizer
 _BROKEN = re.compile("\ufffd+")
 
@@ -79,6 +78,11 @@ class DataColumn:
     def at(self) -> Location:
         return Location(self.file, tensor=self.column, outside=True)
 
+    @property
+    def largest(self) -> int:
+        """The largest id that the dtype holds."""
+        return capacity(self.dtype)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
@@ -121,8 +125,8 @@ class LabelStatistics:
     ``trained`` labels are not IGNORED. ``negative`` and ``beyond`` labels are no ids with a row; the first of
     them is ``outside``. Of the trained labels, ``same`` are the input at their position; of the ``followed``
     ones, that have a next input in their row, ``shifted`` are that one. ``pads`` are pad positions of the
-    inputs, ``ends`` end-of-sequence inputs after a trained one that is none. ``unaligned`` rows have more or fewer
-    labels than inputs and count nowhere else.
+    inputs, ``ends`` end-of-sequence inputs after a trained one that is none. ``unaligned`` rows have more or
+    fewer labels than inputs and count nowhere else.
     """
 
     unaligned: int = 0
@@ -267,6 +271,13 @@ class TokenData:
             reason = "no row has as many labels as inputs" if labels.unaligned else "the data has no labels"
             raise FactMissing(reason)
         return labels
+
+    @property
+    def telling(self) -> DataStatistics:
+        """The statistics, where there are enough ids to tell their tokenizer."""
+        if self.statistics.items < LEAST_JUDGED:
+            raise FactMissing(f"fewer than {LEAST_JUDGED} ids are too few to tell their tokenizer")
+        return self.statistics
 
     def visited(self, id: int) -> bool:
         return self.statistics.count(id) > 0

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tokaudit.contract import (
     Adapter,
     Checkpoint,
     Contract,
-    DataOptions,
     Document,
     Embeddings,
     IdField,
@@ -35,6 +35,9 @@ from tokaudit.load.reader import Reader
 from tokaudit.load.tokenizer import read_tokenizer, try_tokens
 from tokaudit.sources import Source
 from tokaudit.tokenizing import TokenizerProcess
+
+if TYPE_CHECKING:
+    from tokaudit.contract.data import DataOptions
 
 NO_TABLES = Missing("the weights are an adapter's, which has no tables of its own")
 SIGNS_OF_A_MODEL = (

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tokaudit import __version__
-from tokaudit.contract import LabelStatistics, TableValues, Values
+from tokaudit.contract import TableValues, Values
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Finding, Severity, fingerprint
 from tokaudit.report import (
@@ -27,6 +28,9 @@ from tokaudit.report import (
     Verdict,
 )
 from tokaudit.reporters import View
+
+if TYPE_CHECKING:
+    from tokaudit.contract.data import LabelStatistics
 
 SCHEMA_VERSION = "1.3"
 SAMPLED = 64  # ids of a sample of token data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokaudit.contract import Contract, Missing, RowClass, Table, TokenData, Vocabulary, reserved_name
+from tokaudit.contract import Contract, Missing, RowClass, Table, Vocabulary, reserved_name
 
 
 def purposes(contract: Contract, table: Table, ids: range) -> list[int]:
@@ -27,6 +27,7 @@ def _purposes(contract: Contract, vocabulary: Vocabulary, ids: range) -> list[in
     tokens = {
         id: reserved if reserved_name(content) else in_use for id, content in vocabulary.by_id.items()
     } | dict.fromkeys(contract.uses, in_use)
-    if isinstance(contract.data_or, TokenData):
-        tokens |= {id: in_use for id in vocabulary.by_id if contract.data_or.visited(id)}
+    data = contract.data_or
+    if not isinstance(data, Missing):
+        tokens |= {id: in_use for id in vocabulary.by_id if data.visited(id)}
     return [tokens.get(id, hole if id < required else padding) for id in ids]

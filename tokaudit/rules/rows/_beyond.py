@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from operator import not_
 
-from tokaudit.contract import Contract, Embeddings, Reference, Role, Table, TokenData, Witness, is_placeholder
+from tokaudit.contract import Contract, Embeddings, Missing, Reference, Role, Table, Witness, is_placeholder
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.text import named
@@ -123,7 +123,7 @@ class _Reasons:
         self._special = {token.content for token in vocabulary.added if token.special}
         self._texts = vocabulary.by_id
         self._references = contract.references
-        self._data = contract.data_or if isinstance(contract.data_or, TokenData) else None
+        self._data = None if isinstance(contract.data_or, Missing) else contract.data_or
         embeddings = contract.embeddings_or  # an adapter has none
         self._masks = isinstance(embeddings, Embeddings) and embeddings.architecture.endswith("ForMaskedLM")
         # What the tokenizer's files declare as image, audio or video tokens, as `image_token` is.

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokaudit.contract import Contract
-from tokaudit.contract.data import capacity
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.training._data import id_name
@@ -37,7 +36,7 @@ class DataDtypeTooNarrow(Rule):
         required = contract.vocabulary.required_rows
         largest = required.value - 1
         for dtype, columns in contract.data.dtypes.items():
-            most = capacity(dtype)
+            most = columns[0].largest
             if most >= largest:
                 continue
             deduced = ", as far as its bytes tell (--dtype states it)" if columns[0].deduced else ""

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Place
-from tokaudit.contract.data import IGNORED
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.training._data import id_name, limit_claim
 from tokaudit.text import counted
+
+if TYPE_CHECKING:
+    from tokaudit.contract.data import Place
+
+_IGNORED = -100  # of labels
 
 
 class DataIdOutOfRange(Rule):
@@ -69,8 +74,8 @@ class DataIdOutOfRange(Rule):
             why="looking such an id up fails, and a negative one may silently take another row"
             if noun == "id"
             else "the loss of such a label fails: an IndexError on a CPU, a device-side assert on a GPU",
-            fix=f"{IGNORED} belongs into labels only: put the pad token into the inputs"
-            if noun == "id" and first.id == IGNORED
+            fix="-100 belongs into labels only: put the pad token into the inputs"
+            if noun == "id" and first.id == _IGNORED
             else "tokenise the data with this model's tokenizer, or give the ids rows with `tokaudit resize`",
             subject=noun,
         )

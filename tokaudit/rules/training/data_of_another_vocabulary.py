@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokaudit.contract import Contract, Role
-from tokaudit.contract.data import LEAST_JUDGED
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
@@ -42,8 +41,7 @@ class DataOfAnotherVocabulary(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         data = contract.data
-        if data.statistics.items < LEAST_JUDGED:
-            raise FactMissing(f"fewer than {LEAST_JUDGED} ids are too few to tell their tokenizer")
+        _ = data.telling
         _ = contract.vocabulary
         signs = [*_dominant(contract)]
         try:

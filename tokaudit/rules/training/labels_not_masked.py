@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokaudit.contract import Contract
-from tokaudit.contract.data import IGNORED
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
@@ -46,20 +45,20 @@ class LabelsNotMasked(Rule):
         if labels.pad_trained is not None:
             yield self.finding(
                 f"{labels.pads_trained} of {counted(labels.pads, 'pad position')} have a label other than "
-                f"{IGNORED}; the first is at {labels.pad_trained.words} of {labels.pad_trained.file}",
+                f"-100; the first is at {labels.pad_trained.words} of {labels.pad_trained.file}",
                 [
                     Claim(labels.pad_trained.at, f"pad id {labels.pad_trained.id}, and its label is trained"),
                 ],
                 why="the model is trained to write padding",
-                fix=f"set the labels of padding to {IGNORED}, by the attention mask",
+                fix="set the labels of padding to -100, by the attention mask",
                 subject="pad",
             )
         if labels.end_masked is not None and labels.ends_masked >= _LEAST * labels.ends:
             yield self.finding(
                 f"{labels.ends_masked} of {counted(labels.ends, 'end-of-sequence token')} after trained text "
-                f"have the label {IGNORED}; the first is at {labels.end_masked.words} of "
+                f"have the label -100; the first is at {labels.end_masked.words} of "
                 f"{labels.end_masked.file}",
-                [Claim(labels.end_masked.at, f"end of sequence {labels.end_masked.id}, label {IGNORED}")],
+                [Claim(labels.end_masked.at, f"end of sequence {labels.end_masked.id}, label -100")],
                 why="the model never learns to stop",
                 fix="mask padding by the attention mask and not by the id of the pad token",
                 subject="eos",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Role, RowClass, TableValues, TokenData
+from tokaudit.contract import Contract, Missing, Role, RowClass, TableValues
 from tokaudit.contract.values import DEAD
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
@@ -88,7 +88,7 @@ class DeadRowsInUse(Rule):
 
 def _visited(contract: Contract, id: int) -> bool:
     data = contract.data_or
-    return isinstance(data, TokenData) and data.visited(id)
+    return not isinstance(data, Missing) and data.visited(id)
 
 
 def _severity(contract: Contract, id: int, usual: frozenset[int]) -> Severity | None:
