@@ -155,7 +155,8 @@ class TokenizerProcess(IsolatedProcess):
         """Ids of the base tokens that their own text never encodes to, in order.
 
         Left out are added tokens, byte-fallback tokens (<0x0A>), tokens that share an id, and those of a
-        single byte or of no whole character. Raises NotAsked where the base vocabulary has more than ``most_tokens``; None is no limit.
+        single byte or of no whole character. Raises NotAsked where the base vocabulary has more than
+        ``most_tokens``; None is no limit.
         """
         base_tokens = self.loaded().base_tokens
         if most_tokens is not None and base_tokens > most_tokens:
