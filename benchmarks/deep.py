@@ -9,8 +9,8 @@ ratio comes from one run of this script, in which the commands take turns, with 
 - ``norms`` is a fresh Python that loads each table whole with safetensors and takes
   ``torch.linalg.vector_norm`` of it: it computes nothing else, and holds a table in memory.
 - ``check --deep`` finds no added tokens beyond the base vocabulary of the synthetic tokenizer, so that it
-  looks up no neighbours. Meanwhile every token is tried (TA409) in the tokenizer's process, which takes a core;
-  what the rows cost is the line "rows".
+  looks up no neighbours. Meanwhile every token is tried (TA409) in the tokenizer's process, which takes a
+  core; what the rows cost is the line "rows".
 
 "rows, in one process" is all of TA6xx after Python, torch and the tokenizer have started: the passes, equal
 rows, indicators, classes. Needs Linux and 3 GB of disk; what it writes is removed at the end.
