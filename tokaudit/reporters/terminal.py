@@ -231,16 +231,19 @@ def _output(facts: Summary) -> str:
 
 
 def _checks(page: Page, report: Report) -> None:
-    """One line for each area: its outcome, how much was checked, what was found."""
+    """One line for each area: its outcome, how much was checked, what was found; one for all the others."""
+    checked = Counter(ref.area for ref in report.checked)
+    skipped = Counter(area for _, area in {(skip.rule.code, skip.rule.area) for skip in report.skipped})
     refs = sorted({*report.checked, *(skip.rule for skip in report.skipped)}, key=lambda ref: ref.code)
-    widest = max((len(ref.area) for ref in refs), default=0)
-    for area in dict.fromkeys(ref.area for ref in refs):
+    areas = dict.fromkeys(ref.area for ref in refs)
+    widest = max((len(area) for area in areas if checked[area]), default=0)
+    for area in areas:
+        if not checked[area]:
+            continue
         codes = {ref.code for ref in refs if ref.area == area}
         found = [finding for finding in report.findings if finding.rule in codes]
-        checked = sum(ref.area == area for ref in report.checked)
-        skipped = len({skip.rule for skip in report.skipped if skip.rule.area == area})
-        mark, look = _mark(found, checked)
-        counts = f" {checked:>3} checked" + (f"  {skipped:>3} skipped" if skipped else "")
+        mark, look = _mark(found)
+        counts = f" {checked[area]:>3} checked" + (f"  {skipped[area]:>3} skipped" if skipped[area] else "")
         page.put(
             (f"  {mark} ", look),
             (f"{area:<{widest}}", ""),
@@ -249,12 +252,16 @@ def _checks(page: Page, report: Report) -> None:
             style=COLOURS[found[0].severity] if found else "",
             column=widest + 32,
         )
+    others = [area for area in areas if not checked[area]]
+    if others:
+        rules = counted(sum(skipped[area] for area in others), "rule")
+        page.put(("  – ", "dim"), text=f"{', '.join(others)}: {rules} skipped", style="dim", hang=4)
 
 
-def _mark(found: Sequence[Finding], checked: int) -> tuple[str, str]:
+def _mark(found: Sequence[Finding]) -> tuple[str, str]:
     worst = found[0].severity if found else Severity.NOTE  # findings come the worst first
     if worst is Severity.NOTE:
-        return ("✓", "bold green") if checked else ("–", "dim")
+        return "✓", "bold green"
     return ("✗" if worst is Severity.ERROR else "!"), f"bold {COLOURS[worst]}"
 
 
