@@ -16,6 +16,7 @@ from tokaudit.errors import UsageError
 from tokaudit.report import Report
 from tokaudit.text import counted
 from tokaudit.training.gradients import StepGradients
+from tokaudit.training.live import saved_name
 from tokaudit.training.records import NO_STEP, records
 from tokaudit.training.tables import Named, find_tables
 from tokaudit.training.unwrapping import core, unwrapped
@@ -67,8 +68,8 @@ class GradientLedger:
         tables = find_tables(model, input=input, output=output)
         self._lookups = _holders(model, nn.Embedding, tables.input_weight, tables.input_module)
         self._heads = _holders(model, nn.Linear, tables.output_weight, tables.output_module)
-        bare = unwrapped(model)
-        self._records = records(tables, {id(held): name for name, held in bare.named_parameters()})
+        names = {id(held): saved_name(name) for name, held in unwrapped(model).named_parameters()}
+        self._records = records(tables, names)
         self._trained = [record for record in self._records if record.trained]
         if not self._trained:
             raise UsageError(
@@ -124,8 +125,8 @@ class GradientLedger:
             yield record.parameter.register_post_accumulate_grad_hook(record.ended)  # type: ignore[no-untyped-call]
         yield self._trained[0].parameter.register_post_accumulate_grad_hook(self._passed)  # type: ignore[no-untyped-call]
         if self._optimizer is not None:
-            yield self._optimizer.register_step_pre_hook(lambda *_: self._take())
-            yield self._optimizer.register_step_post_hook(lambda *_: self.step())
+            yield self._optimizer.register_step_pre_hook(self._before_step)
+            yield self._optimizer.register_step_post_hook(self._after_step)
 
     # --- hooks ----------------------------------------------------------------------------------------------
 
@@ -174,14 +175,17 @@ class GradientLedger:
     # --- steps ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _take(self) -> None:
-        """Split the gradients of the step that is about to be made, or was just made."""
+    def _before_step(self, *_: object) -> None:
+        self._taken = self._take()
+
+    def _after_step(self, *_: object) -> None:
+        self.step()
+
+    def _take(self) -> tuple[int, list[StepGradients]]:
+        """The gradients of the step that is about to be made, or was just made; after how many passes."""
         scale = getattr(self._optimizer, "grad_scale", None)  # of fused optimizers, which unscale themselves
         scale = 1.0 if scale is None else float(scale)
-        self._taken = (
-            self.passes,
-            [record.gradients.take(scale) for record in self._records if record.trained],
-        )
+        return self.passes, [record.gradients.take(scale) for record in self._trained]
 
     @torch.no_grad()
     def step(self) -> None:
@@ -191,14 +195,13 @@ class GradientLedger:
         """
         if self._window is None:
             raise UsageError("this ledger is not open", hint="call step() within `with GradientLedger(...)`")
-        if self._taken is None or self._taken[0] != self.passes:  # a closure made the gradients in the step
-            self._take()
         if self._optimizer is None and all(record.parameter.grad is None for record in self._trained):
             raise UsageError(
                 "there is no gradient: step() came after the gradients were cleared",
                 hint="call it between optimizer.step() and optimizer.zero_grad()",
             )
-        assert self._taken is not None
+        if self._taken is None or self._taken[0] != self.passes:  # a closure made the gradients in the step
+            self._taken = self._take()
         for record, split in zip(self._trained, self._taken[1], strict=True):
             record.stepped(split)
         self._taken = None
