@@ -5,8 +5,8 @@ An input on which something does not hold that must hold for any (tests/fuzz/pro
 kept as a folder. For each of them:
 
 1. mend the kind of bug, not the one input;
-2. move the folder to tests/fuzz/found/, with a name that says what was wrong: tests/test_fuzz.py replays it
-   for ever;
+2. move the folder to tests/fuzz/found/, with a name that says what was wrong, and put that name and the
+   command on which it failed into commands.json there: tests/test_fuzz.py replays it for ever;
 3. fuzz that target again.
 
 Exit code: 0 nothing was found, 1 something was, 3 an input hangs (its folder is named on standard error).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
@@ -22,6 +24,7 @@ from tokaudit.choices import READERS
 from tokaudit.tokenizing import effective_ids
 
 Files = dict[str, bytes]
+HOSTILE_CASES = Path(__file__).resolve().parents[1] / "hostile" / "make_bad.py"
 REQUEST = "request.json"  # the arguments of a request
 
 
@@ -49,7 +52,11 @@ def model(number: int) -> Mapping[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         make = build_release if "tokenizer_config" in description or "tables" in description else build
         found = files_of(make(description, Path(name) / "model"))
-    return {name: data for name, data in found.items() if len(data) < 500_000}
+    return _small(found)
+
+
+def _small(files: Files) -> Files:
+    return {name: data for name, data in files.items() if len(data) < 500_000}
 
 
 MODELS = st.integers(0, len(_corpus()) - 1).map(model)
@@ -335,6 +342,7 @@ NEW = (
     )
     | TEXTS
 )
+FRESH = st.text("etaoinshrdlu <>|_", min_size=2, max_size=7).map(lambda text: f"<{text}>")
 
 
 @st.composite
@@ -371,10 +379,11 @@ def resizes(draw: st.DrawFn) -> Files:
     tokens = draw(
         st.lists(
             st.fixed_dictionaries(
-                {"content": NEW},
+                {"content": FRESH | FRESH | NEW},
                 optional={"special": st.booleans(), "lstrip": st.booleans(), "normalized": st.booleans()},
             ),
             max_size=3,
+            unique_by=lambda token: token["content"],
         )
     )
     request = {
@@ -385,8 +394,8 @@ def resizes(draw: st.DrawFn) -> Files:
         st.fixed_dictionaries(
             {},
             optional={
-                "rows": st.integers(-1, 60),
-                "multiple": st.sampled_from([0, 1, 8, 64, 10**12]),
+                "rows": st.integers(20, 60) | st.integers(20, 60) | st.integers(-1, 60),
+                "multiple": st.sampled_from([1, 2, 3, 8, 8, 64, 64, 0, 10**12]),
                 "force": st.booleans(),
             },
         )
@@ -397,7 +406,7 @@ def resizes(draw: st.DrawFn) -> Files:
         "model.safetensors": headers.file_bytes(written(header), data),
         REQUEST: written(request),
     }
-    if draw(st.integers(0, 3)) == 0:
+    if draw(st.integers(0, 7)) == 0:
         found["tokenizer_config.json"] = written(draw(tokenizer_files.settings_files()))
     return found
 
@@ -409,10 +418,13 @@ def _count(document: Any) -> int:
 
 
 def _straighten(document: Any) -> None:
-    """Ids in order, from 0, without holes; each added token at the id that the library gives it."""
+    """Ids in order, from 0, without holes, each added token at the id that the library gives it; and nothing
+    speaks of tokens that there are not."""
+    document["post_processor"] = None
     vocab = document["model"]["vocab"]
     if isinstance(vocab, dict):
         ids = document["model"]["vocab"] = {content: id for id, content in enumerate(vocab)}
+        document["model"]["unk_token"] = next(iter(vocab))
     else:
         vocab[:] = list({piece: [piece, score] for piece, score in vocab}.values())
         ids = {piece: id for id, (piece, _) in enumerate(vocab)}
@@ -426,10 +438,20 @@ def _straighten(document: Any) -> None:
 # Anything -------------------------------------------------------------------------------------------------
 
 
+@cache
+def _catalogue() -> tuple[Files, ...]:
+    """The damaged and hostile directories of tests/hostile, those whose files are plain files."""
+    with tempfile.TemporaryDirectory() as name:
+        made = [sys.executable, str(HOSTILE_CASES), name, "--only", "CT", "ST", "IX", "JS", "TK", "PK", "AD"]
+        subprocess.run(made, check=True, capture_output=True)
+        folders = [_small(files_of(folder)) for folder in sorted(Path(name).iterdir()) if folder.is_dir()]
+    return tuple(files for files in folders if files)
+
+
 @st.composite
-def anything(draw: st.DrawFn) -> Files:
-    """A model of the fixtures with a few files damaged as bytes or as documents, exchanged or renamed."""
-    found = dict(draw(MODELS))
+def mauled(draw: st.DrawFn, models: st.SearchStrategy[Mapping[str, bytes]]) -> Files:
+    """One of the folders with a few files damaged as bytes or as documents, or exchanged."""
+    found = dict(draw(models))
     for name in draw(st.lists(st.sampled_from(sorted(found)), min_size=1, max_size=2, unique=True)):
         document = _document(found[name])
         if isinstance(document, (dict, list)) and draw(st.integers(0, 2)):
@@ -450,6 +472,7 @@ TARGETS: Mapping[str, st.SearchStrategy[Files]] = {
     "lock": locks(),
     "settings": settings_files(),
     "resize": resizes(),
-    "anything": anything(),
+    "anything": mauled(MODELS),
+    "hostile": mauled(st.deferred(lambda: st.sampled_from(_catalogue()))),
 }
 __all__ = ["LLAMA", "MODELS", "TARGETS", "Files", "Raw", "files_of", "model"]
