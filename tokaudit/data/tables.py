@@ -21,7 +21,7 @@ from tokaudit.errors import Unreadable, UsageError
 from tokaudit.sources import open_named
 from tokaudit.text import inert
 
-_ROWS_AT_ONCE = 1024  # of a Parquet file; fewer of very long rows
+_ROWS_AT_ONCE = 256
 _CAUSE = 120  # characters
 
 
@@ -80,11 +80,15 @@ class TableUnit:
             return
         labels = batch.column(self.column.labels)
         label_lengths, label_ids = _lists(labels)
-        null = torch.tensor(labels.is_null().to_pylist(), dtype=torch.bool)
+        null = torch.zeros(len(labels), dtype=torch.bool)
+        if labels.null_count:
+            null = torch.tensor(labels.is_null().to_pylist(), dtype=torch.bool)
         fits = label_lengths == lengths
-        kept = torch.repeat_interleave(fits & ~null, label_lengths)
+        aligned = fits & ~null
+        if not aligned.all():
+            label_ids = label_ids[torch.repeat_interleave(aligned, label_lengths)]
         labelled = torch.where(null, 0, torch.where(fits, 1, -1)).tolist()
-        yield from runs(ids, lengths, label_ids[kept], array("b", labelled), row)
+        yield from runs(ids, lengths, label_ids, array("b", labelled), row)
 
 
 def plan(path: str, name: str, kind: str) -> list[TableUnit]:
