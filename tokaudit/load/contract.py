@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ def read_contract(
 ) -> Contract:
     """Read both sources. ``process`` is loading tokenizer.json already, or why it is not."""
     options = options or Options()
-    ahead = _import_ahead() if options.deep or options.data else None
+    ready = _import_ahead() if options.deep or options.data is not None else _nothing_ahead
     model = Reader(model_source)
     tokens = model if tokenizer_source is model_source else Reader(tokenizer_source)
     model_config = model.document("config.json")
@@ -105,18 +105,22 @@ def read_contract(
         optimizer_or=optimizer,
     )
     if options.data is not None:
+        ready()
         contract = _with_data(contract, options.data, running)
     if options.deep:
         tried = try_tokens(vocabulary, running)
-        if ahead is not None:
-            ahead.join()
+        ready()
         contract = _with_values(contract, model_source)
         contract = replace(contract, vocabulary_or=tried())
     return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
 
 
-def _import_ahead() -> threading.Thread:
-    """Import what reads rows, torch above all, while the tokenizer's process is at work."""
+def _nothing_ahead() -> None:
+    """What needs no waiting for."""
+
+
+def _import_ahead() -> Callable[[], None]:
+    """Begin to import what reads rows, torch above all; what is returned waits for the end of it."""
 
     def load() -> None:
         with suppress(Exception):  # it is raised where the import is needed
@@ -124,7 +128,7 @@ def _import_ahead() -> threading.Thread:
 
     thread = threading.Thread(target=load, daemon=True)
     thread.start()
-    return thread
+    return thread.join
 
 
 def _with_data(contract: Contract, options: DataOptions, process: TokenizerProcess | Missing) -> Contract:
