@@ -365,3 +365,10 @@ def holds(folder: Path, command: str) -> None:
         del os.environ["TOKAUDIT_DEBUG"]
     took = time.process_time() - began
     assert took < SECONDS, f"took {took:.0f} s"
+    assert not _children(), "a process stays behind"
+
+
+def _children() -> list[str]:
+    """The processes that this one has started and that are not ended and reaped; none where /proc is not."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return [number for children in lists for number in children.read_text().split()]

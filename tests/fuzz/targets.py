@@ -19,7 +19,7 @@ from releases import RELEASES, build_release
 
 import tokaudit
 from fuzz import headers, templates, tokenizer_files
-from fuzz.values import INTEGERS, JSON, ODD, TEXTS, Raw, bitten, damaged, written
+from fuzz.values import INTEGERS, JSON, ODD, TEXTS, bitten, damaged, written
 from tokaudit.choices import READERS
 from tokaudit.tokenizing import effective_ids
 
@@ -29,15 +29,16 @@ REQUEST = "request.json"  # the arguments of a request
 
 
 def files_of(folder: Path) -> Files:
+    """The plain files in a folder, but for large ones."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and not path.is_symlink() and path.stat().st_size < 500_000
     }
 
 
 @cache
-def _corpus(names: tuple[str, ...] = ("R", "T")) -> tuple[Any, ...]:
+def _corpus() -> tuple[Any, ...]:
     """Descriptions of models: the bases, the cases and the well-known releases."""
     bases = [base(name) for name in ("llama", "bert", "t5")]
     cases = [json.loads(path.read_bytes()) for path in sorted((FIXTURES / "cases").glob("*.json"))]
@@ -47,16 +48,11 @@ def _corpus(names: tuple[str, ...] = ("R", "T")) -> tuple[Any, ...]:
 
 @cache
 def model(number: int) -> Mapping[str, bytes]:
-    """The files of one of them, but for large ones."""
+    """The files of one of them."""
     description = _corpus()[number]
     with tempfile.TemporaryDirectory() as name:
         make = build_release if "tokenizer_config" in description or "tables" in description else build
-        found = files_of(make(description, Path(name) / "model"))
-    return _small(found)
-
-
-def _small(files: Files) -> Files:
-    return {name: data for name, data in files.items() if len(data) < 500_000}
+        return files_of(make(description, Path(name) / "model"))
 
 
 MODELS = st.integers(0, len(_corpus()) - 1).map(model)
@@ -444,7 +440,7 @@ def _catalogue() -> tuple[Files, ...]:
     with tempfile.TemporaryDirectory() as name:
         made = [sys.executable, str(HOSTILE_CASES), name, "--only", "CT", "ST", "IX", "JS", "TK", "PK", "AD"]
         subprocess.run(made, check=True, capture_output=True)
-        folders = [_small(files_of(folder)) for folder in sorted(Path(name).iterdir()) if folder.is_dir()]
+        folders = [files_of(folder) for folder in sorted(Path(name).iterdir()) if folder.is_dir()]
     return tuple(files for files in folders if files)
 
 
@@ -475,4 +471,3 @@ TARGETS: Mapping[str, st.SearchStrategy[Files]] = {
     "anything": mauled(MODELS),
     "hostile": mauled(st.deferred(lambda: st.sampled_from(_catalogue()))),
 }
-__all__ = ["LLAMA", "MODELS", "TARGETS", "Files", "Raw", "files_of", "model"]
