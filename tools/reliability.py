@@ -1,4 +1,4 @@
-"""Break what tokaudit writes at every change to the file system, and write the figures to docs/reliability.md.
+"""Break what tokaudit writes at every change to the file system; the figures go to docs/reliability.md.
 
     python tools/reliability.py              write the table
     python tools/reliability.py --print      print it and write nothing
