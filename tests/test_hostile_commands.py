@@ -4,7 +4,8 @@ It ends in time, is not killed, leaves with 0, 1 or 2 and with one line on stand
 traceback, stays within memory, changes and runs nothing, and writes nothing that acts on a terminal or a CI
 log, in any format. Which exit code `check` gives for which damage is tests/test_hostile.py's.
 
-The ordinary run takes every ninth directory; those marked ``hostile`` take all, the big ones included.
+The ordinary run takes every ninth directory of each kind; those marked ``hostile`` take all, the big ones
+included.
 """
 
 from __future__ import annotations
