@@ -43,7 +43,7 @@ def sgd(model: nn.Module, **options: float) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=0.5, **options)
 
 
-# --- worked by hand ----------------------------------------------------------------------------
+# --- worked by hand -------------------------------------------------------------------------------------
 
 
 def test_a_repeated_id_gets_the_sum_of_its_gradients() -> None:
@@ -100,7 +100,7 @@ def test_a_tied_table_of_4_rows_by_both_paths() -> None:
     assert ledger.facts.tied
 
 
-# --- against autograd ----------------------------------------------------------------------------
+# --- against autograd -----------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -295,7 +295,7 @@ def test_the_table_for_people_shows_new_rows_the_pad_row_and_medians() -> None:
     assert "\x1b" not in text
 
 
-# --- what adds nothing up, or cannot be followed ----------------------------------------------------------------------------
+# --- what adds nothing up, or cannot be followed --------------------------------------------------------
 
 
 def test_a_third_use_of_the_table_is_found() -> None:
@@ -338,6 +338,40 @@ def test_logits_without_a_module_are_told_and_not_verified() -> None:
     assert list(table.output_gradients) == near(list(usual.facts.tables[0].output_gradients))
     (skipped,) = [skip for skip in ledger.report().skipped if skip.rule.code == "TA933"]
     assert "no output module is known" in skipped.reason
+
+
+def why_not_verified(model: nn.Module, **options: object) -> str:
+    """The reason for which TA933 is skipped; the output path is what it is in the usual model."""
+    ledger, usual = recorded(model, **options), recorded(Model())
+    found, expected = ledger.facts.tables[0], usual.facts.tables[0]
+    assert list(found.output_gradients) == near(list(expected.output_gradients), abs=1e-4)
+    (skipped,) = [skip for skip in ledger.report().skipped if skip.rule.code == "TA933"]
+    return skipped.reason
+
+
+def test_a_loss_that_goes_past_the_output_module_is_told_and_not_verified() -> None:
+    class Fused(Model):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(torch.tanh(self.body(self.embed(ids))), self.head.weight)
+
+    assert "the output module is not called" in why_not_verified(Fused())
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_an_output_module_of_another_kind_is_verified_where_it_is_a_plain_product(scale: float) -> None:
+    class Head(nn.Module):
+        def __init__(self, weight: nn.Parameter) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return scale * (hidden @ self.weight.T)
+
+    model = Model()
+    model.head = Head(model.embed.weight)  # type: ignore[assignment]
+    ledger = recorded(model, input="embed", output="head")
+    skipped = [skip.reason for skip in ledger.report().skipped if skip.rule.code == "TA933"]
+    assert skipped == ([] if scale == 1.0 else ["the output module is a Head, not an nn.Linear"])
 
 
 def test_a_model_without_a_trained_table_is_refused() -> None:
