@@ -21,7 +21,7 @@ from tokaudit.formats.strict_json import parse_object
 from tokaudit.report import Report
 from tokaudit.sources import open_named
 from tokaudit.suppression import model_name
-from tokaudit.text import json_value
+from tokaudit.text import json_value, pointed
 
 VERSION = 1
 
@@ -109,7 +109,7 @@ def _accepted(value: object, at: Location) -> Accepted:
 
 
 def _malformed(at: Location, expected: str, found: object) -> Unreadable:
-    message = f"{at.pointer}: expected {expected}, found {json_value(found)}"
+    message = f"{pointed(at.pointer)}: expected {expected}, found {json_value(found)}"
     return Unreadable("baseline-malformed", at.file, message, hint=_REMEDY)
 
 

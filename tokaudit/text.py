@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 LONGEST_SHOWN = 60
+LONGEST_POINTER = 120
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _PLAIN = re.compile(r"[ -~]*")
 
@@ -42,10 +43,18 @@ def _escaped(char: str) -> str:
 
 def shown(content: str, longest: int = LONGEST_SHOWN) -> str:
     """A text from the model in quotes, inert, shortened in the middle when it is long."""
-    if len(content) > longest:
-        half = longest // 2
-        content = f"{content[:half]}\u2026{content[-half:]}"
+    content = _shortened(content, longest)
     return '"' + inert(content.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def pointed(pointer: str) -> str:
+    """A JSON pointer within a sentence, inert, shortened in the middle: its keys are the file's own."""
+    return inert(_shortened(pointer, LONGEST_POINTER)) or "top level"
+
+
+def _shortened(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}\u2026{text[-half:]}"
 
 
 def named(id: int, content: str | None) -> str:

@@ -30,7 +30,7 @@ from tokaudit.findings import Location
 from tokaudit.formats import limits, strict_json
 from tokaudit.formats.safetensors import DamagedWeights, read_header
 from tokaudit.sources import Source
-from tokaudit.text import json_value, listed
+from tokaudit.text import json_value, listed, pointed
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -197,7 +197,7 @@ class _Loader:
             raise _malformed(file, f"expected an object at /weight_map, found {json_value(weight_map)}")
         for tensor, shard in weight_map.items():
             if not isinstance(shard, str):
-                at = Location(file).child("weight_map", tensor).pointer
+                at = pointed(Location(file).child("weight_map", tensor).pointer)
                 raise _malformed(file, f"expected a file name at {at}, found {json_value(shard)}")
         return _ReadIndex(Index(file, weight_map, _total_size(file, document)), parsed.duplicates)
 

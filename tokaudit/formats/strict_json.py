@@ -21,7 +21,7 @@ from tokaudit.findings import Location
 from tokaudit.formats import limits
 from tokaudit.formats.sniff import HEAD_BYTES, sniff
 from tokaudit.sources import Source
-from tokaudit.text import shown
+from tokaudit.text import pointed, shown
 
 _BOM = b"\xef\xbb\xbf"
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -152,7 +152,7 @@ class _Parser:
                 raise Unreadable(
                     "json-surrogate",
                     self.file,
-                    f"{_pointer(at.child(*key))}: half of a surrogate pair in {shown(value)}",
+                    f"{pointed(at.child(*key).pointer)}: half of a surrogate pair in {shown(value)}",
                 )
         elif isinstance(value, float):
             if not math.isfinite(value):
@@ -200,11 +200,13 @@ class _Parser:
         return Unreadable(
             "json-number",
             self.file,
-            f"{_pointer(at)}: an integer of more than {limits.JSON_INTEGER_DIGITS} digits",
+            f"{pointed(at.pointer)}: an integer of more than {limits.JSON_INTEGER_DIGITS} digits",
         )
 
     def _not_finite(self, at: Location) -> Unreadable:
-        return Unreadable("json-nonfinite", self.file, f"{_pointer(at)}: {self.nonfinite} is not valid JSON")
+        return Unreadable(
+            "json-nonfinite", self.file, f"{pointed(at.pointer)}: {self.nonfinite} is not valid JSON"
+        )
 
 
 def _has_lone_surrogate(value: object) -> bool:
@@ -243,10 +245,6 @@ def _containers(value: object, at: Location) -> Iterator[tuple[Location, Contain
 
 def _members(node: Container) -> Iterable[tuple[str | int, object]]:
     return node.items() if isinstance(node, dict) else enumerate(node)
-
-
-def _pointer(at: Location) -> str:
-    return at.pointer or "top level"
 
 
 def _read(source: Source, name: str, limit: int) -> bytes:

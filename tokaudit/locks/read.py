@@ -16,7 +16,7 @@ from tokaudit.locks.digests import BLOCK_DIGITS, LARGEST_ID, canonical_digest
 from tokaudit.locks.normal import PARTS
 from tokaudit.locks.write import LAYERS, LISTS, VERSION
 from tokaudit.sources import LocalDirectory
-from tokaudit.text import json_kind, json_value
+from tokaudit.text import json_kind, json_value, pointed
 
 T = TypeVar("T")
 Layers = Mapping[str, object]
@@ -48,7 +48,7 @@ def parse(data: bytes, name: str) -> Lock:
     document = parse_object(data, name)
     reader = _Reader(name)
     for duplicate in document.duplicates:
-        raise reader.malformed((), "each key once", f"two values at {duplicate.at.pointer}")
+        raise reader.malformed((), "each key once", f"two values at {pointed(duplicate.at.pointer)}")
     version = document.value.get("lockVersion")
     if type(version) is not int or version != VERSION:
         raise reader.version(version)
@@ -122,7 +122,7 @@ class _Reader:
         return self.malformed(("lockVersion",), str(VERSION), json_value(found))
 
     def malformed(self, at: Place, expected: str, found: str) -> Unreadable:
-        message = f"{_pointer(at) or 'top level'}: expected {expected}, found {found}"
+        message = f"{_pointer(at)}: expected {expected}, found {found}"
         return Unreadable("lock-malformed", self.name, message, hint=REMEDY)
 
     def members(self, value: Layers, at: Place, known: tuple[str, ...]) -> Layers:
@@ -228,4 +228,4 @@ class _Reader:
 
 
 def _pointer(place: Place) -> str:
-    return Location("").child(*place).pointer
+    return pointed(Location("").child(*place).pointer)
