@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from fuzz import headers, tokenizer_files
 from fuzz.properties import (
+    CHECKS,
     STRICTER,
     agrees_with_the_library,
     command_names,
     holds,
     ids_are_those_of_the_library,
+    numbers_as_the_library,
     resize_is_as_planned,
     write,
 )
@@ -38,7 +40,6 @@ from tokaudit.audit import run
 from tokaudit.formats.safetensors import DamagedWeights, read_header
 from tokaudit.load import load
 from tokaudit.sources import open_source
-from tokaudit.tokenizing import effective_ids
 
 PROJECT = Path(__file__).resolve().parents[1]
 FOUND = Path(__file__).parent / "fuzz" / "found"
@@ -71,12 +72,16 @@ def test_an_input_that_failed_once_does_not_fail_again(name: str, tmp_path: Path
     holds(write(files_of(FOUND / name), tmp_path / "model"), COMMANDS[name])
 
 
+def test_every_target_is_tried() -> None:
+    assert set(CHECKS) == set(TARGETS) == {*INPUTS, "parser", "numbering"}
+
+
 def test_every_input_that_failed_once_is_replayed() -> None:
     assert {path.name for path in FOUND.iterdir() if path.is_dir()} == set(COMMANDS)
     assert set(COMMANDS.values()) <= set(command_names())
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", INPUTS)
 def test_any_input_leaves_a_report_or_a_refusal(target: str, empty: Any) -> None:
     """No traceback, no hang, inert texts, valid reports in all formats, exit 0, 1 or 2, twice the same."""
 
@@ -91,11 +96,11 @@ def test_any_input_leaves_a_report_or_a_refusal(target: str, empty: Any) -> None
 # Against the libraries ------------------------------------------------------------------------------------
 
 
-def test_weights_hold_what_the_library_says_they_hold(tmp_path: Path) -> None:
+def test_weights_hold_what_the_library_says_they_hold(empty: Any) -> None:
     @tried(1000)
-    @given(headers.FILES)
-    def check(data: bytes) -> None:
-        agrees_with_the_library(data, tmp_path)
+    @given(TARGETS["parser"])
+    def check(files: Files) -> None:
+        agrees_with_the_library(write(files, empty()))
 
     check()
 
@@ -127,21 +132,11 @@ def test_the_reader_documents_every_difference_to_the_library() -> None:
         assert f"- {difference}: {reason}" in said
 
 
-def library_ids(tokenizer: Tokenizer, document: dict[str, Any]) -> dict[str, int | None]:
-    return {entry["content"]: tokenizer.token_to_id(entry["content"]) for entry in document["added_tokens"]}
-
-
-def test_added_tokens_are_numbered_as_the_library_numbers_them() -> None:
+def test_added_tokens_are_numbered_as_the_library_numbers_them(empty: Any) -> None:
     @tried(300)
-    @given(tokenizer_files.sound())
-    def check(document: dict[str, Any]) -> None:
-        library = Tokenizer.from_str(json.dumps(document))
-        vocab = document["model"]["vocab"]
-        base = vocab if isinstance(vocab, dict) else {piece: id for id, (piece, _) in enumerate(vocab)}
-        contents = [entry["content"] for entry in document["added_tokens"]]
-        found = effective_ids(base, contents, base_tokens=len(vocab))
-        assert found == {text: id for text, id in library_ids(library, document).items() if text}
-        assert {**base, **found} == library.get_vocab()
+    @given(TARGETS["numbering"])
+    def check(files: Files) -> None:
+        numbers_as_the_library(write(files, empty()))
 
     check()
 
@@ -244,12 +239,12 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_tool_keeps_one_small_input_for_each_place_of_failure(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails_on_braces(folder: Path, command: str) -> None:
+    def fails_on_pairs(folder: Path, command: str) -> None:
         for path in folder.iterdir():
             if path.read_bytes().count(b"=") > 1:
                 raise ValueError("planted")
 
-    monkeypatch.setattr(tool, "holds", fails_on_braces)
+    monkeypatch.setitem(tool.CHECKS, "settings", fails_on_pairs)
     fuzzer = tool.Fuzzer(tmp_path / "found", seed=1)
     (tmp_path / "found").mkdir()
     fuzzer.turn("settings", 300)

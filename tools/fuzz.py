@@ -35,7 +35,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(PROJECT), str(PROJECT / "tests")]
 
-from fuzz.properties import SECONDS, command_names, holds, write  # noqa: E402
+from fuzz.properties import CHECKS, SECONDS, command_names, write  # noqa: E402
 from fuzz.targets import TARGETS, Files  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
@@ -97,7 +97,7 @@ class Fuzzer:
             with _Folder(files) as folder:
                 faulthandler.dump_traceback_later(20 * SECONDS, exit=True, file=sys.__stderr__)
                 try:
-                    holds(folder, command)
+                    CHECKS[target](folder, command)
                 except Exception as error:
                     if self._is_news(_place(error), files, command, error):
                         raise

@@ -13,7 +13,7 @@ import signal
 import struct
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 
 import tokaudit
 import tokaudit.reporters
-from fuzz.targets import REQUEST
+from fuzz.targets import REQUEST, TARGETS
 from tokaudit import audit, baseline, configuration
 from tokaudit.cli import main, streams
 from tokaudit.contract import Contract, Loaded, Vocabulary
@@ -43,6 +43,7 @@ from tokaudit.sources import open_source
 from tokaudit.tokenizing import effective_ids
 
 SECONDS = 30.0  # of processor time, for all that one input is put to; half a dozen audits and a command
+LONGEST_MESSAGE = 1000  # characters
 _SCHEMAS = Path(tokaudit.reporters.__file__).parent
 
 # How the safetensors library and tokaudit differ, by what the refusal says ---------------------------------
@@ -67,13 +68,13 @@ LOOSER = "-0 among the numbers: for the library that is no integer, for Python's
 """The only files that tokaudit accepts and the library does not."""
 
 
-def agrees_with_the_library(data: bytes, folder: Path) -> None:
+def agrees_with_the_library(folder: Path) -> None:
     """The file holds the same tensors for the `safetensors` library and for tokaudit, or both refuse it."""
+    data = (folder / "model.safetensors").read_bytes()
     try:
         expected: dict[str, Any] | None = dict(deserialize(data))
     except SafetensorError:
         expected = None
-    (folder / "model.safetensors").write_bytes(data)
     try:
         with open_source(folder).open("model.safetensors") as file:
             found = read_header(file)
@@ -81,7 +82,7 @@ def agrees_with_the_library(data: bytes, folder: Path) -> None:
         refusal = f"{error.code}: {error.message}"
         known = any(re.search(form, refusal) for form, _ in STRICTER.values())
         assert expected is None or known, refusal
-        is_inert(refusal, "refusal")
+        is_one_line(error)
         return
     if expected is None:
         (length,) = struct.unpack("<Q", data[:8])
@@ -94,6 +95,18 @@ def agrees_with_the_library(data: bytes, folder: Path) -> None:
 
 
 # Ids ------------------------------------------------------------------------------------------------------
+
+
+def numbers_as_the_library(folder: Path) -> None:
+    """Of a sound tokenizer.json, which the library may read in this process."""
+    document = json.loads((folder / "tokenizer.json").read_bytes())
+    library = Tokenizer.from_str(json.dumps(document))
+    vocab = document["model"]["vocab"]
+    base = vocab if isinstance(vocab, dict) else {piece: id for id, (piece, _) in enumerate(vocab)}
+    contents = [entry["content"] for entry in document["added_tokens"]]
+    found = effective_ids(base, contents, base_tokens=len(vocab))
+    assert found == {content: library.token_to_id(content) for content in contents if content}
+    assert {**base, **found} == library.get_vocab()
 
 
 def ids_are_those_of_the_library(folder: Path, contract: Contract, report: Report) -> None:
@@ -127,6 +140,18 @@ def ids_are_those_of_the_library(folder: Path, contract: Contract, report: Repor
         if finding.rule == "TA403" and finding.claims[0].at.file == "tokenizer.json"
     ]
     assert bool(said) == moved, (moved, said)
+
+
+# Errors ---------------------------------------------------------------------------------------------------
+
+
+def is_one_line(error: TokauditError) -> None:
+    """As whoever catches it sees it, and as the command line prints it: two lines at most, with the hint."""
+    assert error.message.isprintable(), repr(error.message)
+    assert len(error.message) < LONGEST_MESSAGE, f"{len(error.message)} characters"
+    lines = streams.error_lines([error])
+    is_inert(lines, "error")
+    assert len(lines.splitlines()) <= 2, lines
 
 
 # Reports --------------------------------------------------------------------------------------------------
@@ -174,9 +199,11 @@ def audit_is_decided(folder: Path) -> tuple[Contract, Report] | None:
     try:
         contract = load(folder)
     except Unreadable as error:
-        is_inert(streams.error_lines([error]), "error")
+        is_one_line(error)
         return None
     report = audit.run(contract)
+    for error in report.unreadable:
+        is_one_line(error)
     internal = [error.message for error in report.unreadable if error.code == "internal"]
     assert not internal, internal
     return contract, report
@@ -288,9 +315,7 @@ def user_files_are_read_or_refused(folder: Path) -> None:
             try:
                 read(str(path))
             except (UsageError, Unreadable) as error:
-                lines = streams.error_lines([error])
-                is_inert(lines, name)
-                assert len(lines.splitlines()) <= 2, lines
+                is_one_line(error)
 
 
 # Resize ---------------------------------------------------------------------------------------------------
@@ -309,12 +334,10 @@ def resize_is_as_planned(folder: Path, out: Path) -> None:
         plan = plan_resize(folder, request)
         result = resize(folder, out, request)
     except TokauditError as refusal:
-        lines = streams.error_lines([refusal])
-        is_inert(lines, "refusal")
-        assert len(lines.splitlines()) <= 2, lines
+        is_one_line(refusal)
         assert os.listdir(out.parent) == []
         late = ("would fail its audit", "not finite", "overflow")  # what only the result shows
-        assert plan is None or any(words in lines for words in late), lines
+        assert plan is None or any(words in refusal.message for words in late), refusal
         return
     assert result.plan == plan
     if plan.rows_before > 1:  # which axis of one row has the rows, the look at the result cannot tell
@@ -351,8 +374,7 @@ def holds(folder: Path, command: str) -> None:
             if (folder / "tokenizer.json").exists():
                 ids_are_those_of_the_library(folder, contract, report)
         if (folder / "model.safetensors").exists():
-            with tempfile.TemporaryDirectory() as alone:
-                agrees_with_the_library((folder / "model.safetensors").read_bytes(), Path(alone))
+            agrees_with_the_library(folder)
         if (folder / REQUEST).exists():
             with tempfile.TemporaryDirectory() as beside:
                 resize_is_as_planned(folder, Path(beside) / "out")
@@ -372,3 +394,11 @@ def _children() -> list[str]:
     """The processes that this one has started and that are not ended and reaped; none where /proc is not."""
     lists = Path("/proc/self/task").glob("*/children")
     return [number for children in lists for number in children.read_text().split()]
+
+
+CHECKS: Mapping[str, Callable[[Path, str], None]] = {
+    **dict.fromkeys(TARGETS, holds),
+    "parser": lambda folder, command: agrees_with_the_library(folder),
+    "numbering": lambda folder, command: numbers_as_the_library(folder),
+}
+"""What must hold for the inputs of a target; the last two are about one part alone, and fast."""

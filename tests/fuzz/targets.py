@@ -470,4 +470,6 @@ TARGETS: Mapping[str, st.SearchStrategy[Files]] = {
     "resize": resizes(),
     "anything": mauled(MODELS),
     "hostile": mauled(st.deferred(lambda: st.sampled_from(_catalogue()))),
+    "parser": headers.FILES.map(lambda data: {"model.safetensors": data}),
+    "numbering": tokenizer_files.sound().map(tokenizer_files.as_file),
 }
