@@ -329,11 +329,13 @@ def request_in(folder: Path) -> Request:
 def resize_is_as_planned(folder: Path, out: Path) -> None:
     """One clear refusal and nothing written, or a result that is what the plan says, ids included."""
     request = request_in(folder)
-    plan = None
+    plan = refusal = None
     try:
         plan = plan_resize(folder, request)
         result = resize(folder, out, request)
-    except TokauditError as refusal:
+    except TokauditError as error:
+        refusal = error
+    if refusal is not None:
         is_one_line(refusal)
         assert os.listdir(out.parent) == []
         late = ("would fail its audit", "not finite", "overflow")  # what only the result shows

@@ -130,7 +130,7 @@ class _Parser:
     def _float(self, digits: str) -> float:
         value = float(digits)
         if math.isinf(value):
-            self.nonfinite = self.nonfinite or digits
+            self.nonfinite = self.nonfinite or (digits if len(digits) <= 40 else f"{digits[:20]}\u2026")
         return value
 
     def _constant(self, word: str) -> float:
