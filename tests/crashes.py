@@ -3,9 +3,10 @@
 usage: crashes.py MODE ARGS...      then one number N a line on standard input
 
 MODE is kill (SIGKILL), int or term (the signal arrives just before the change), the name of an error in lower
-case (enospc, eio, edquot) that the change fails with, or change:PATH (a byte of that file becomes another). For each N the command runs in a fork (torch is
-imported once) and a JSON line comes back: its exit code (negative: a signal), what it said on standard
-error, and whether it made fewer than N changes, so that the sweep is over.
+case (enospc, eio, edquot) that the change fails with, or change:PATH (a byte of that file becomes another).
+For each N the command runs in a fork (torch is imported once) and a JSON line comes back: its exit code
+(negative: a signal), what it said on standard error, and whether it made fewer than N changes, so that the
+sweep is over.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tokaudit.contract import Batch, Missing
+from tokaudit.contract import Missing
+from tokaudit.contract.batch import Batch
 from tokaudit.errors import UsageError
 from tokaudit.findings import Severity
 from tokaudit.report import Report

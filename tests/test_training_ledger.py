@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ledgers import Model, batch, loss_of, norms, paths, recorded, train
 from torch import nn
 
-from tokaudit.contract import Residual
+from tokaudit.contract.ledger import Residual
 from tokaudit.errors import UsageError
 from tokaudit.training import GradientLedger
 

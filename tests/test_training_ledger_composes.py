@@ -15,7 +15,7 @@ from ledgers import Model, batch, loss_of, norms, paths, recorded, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tokaudit.contract import Residual, TableLedger
+from tokaudit.contract.ledger import Residual, TableLedger
 from tokaudit.errors import UsageError
 from tokaudit.training import GradientLedger
 

@@ -20,7 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tokaudit.atomic import CannotWrite
-from tokaudit.contract import Ledger, Missing, Residual, TableLedger
+from tokaudit.contract import Missing
+from tokaudit.contract.ledger import Ledger, Residual, TableLedger
 from tokaudit.contract.listing import Wanted
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.reporters import View, _rows

@@ -12,7 +12,8 @@ from ledgers import Model, batch, loss_of, recorded, train
 from torch import nn
 
 import tokaudit
-from tokaudit.contract import Ledger, Missing, Residual, TableLedger
+from tokaudit.contract import Missing
+from tokaudit.contract.ledger import Ledger, Residual, TableLedger
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Verdict
 from tokaudit.reporters import View, names, reporter

@@ -36,7 +36,7 @@ from transformers import (
 )
 
 import tokaudit
-from tokaudit.contract import TiedBy
+from tokaudit.contract.module import TiedBy
 from tokaudit.errors import UsageError
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Verdict

@@ -14,7 +14,7 @@ import torch
 from tiny_training import TINYLM, Batch, adamw, batches, load_model, load_tokenizer, sentences
 from torch import nn
 
-from tokaudit.contract import Ledger
+from tokaudit.contract.ledger import Ledger
 from tokaudit.findings import Severity
 from tokaudit.report import Report
 from tokaudit.resize import NewToken, Request, resize

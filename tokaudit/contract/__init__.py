@@ -2,20 +2,12 @@
 
 A property returns its fact or raises FactMissing with the reason; nothing here is ever None to mean
 "we could not tell". Collections are empty where the files state nothing.
+
+What only training knows is not imported here, so that a check of files starts faster: batches, live modules
+and ledgers are in ``contract.batch``, ``contract.module`` and ``contract.ledger``, data in ``contract.data``.
 """
 
 from tokaudit.contract.adapter import AdaptedTable, Adapter, Base, Change, ChosenTokens
-from tokaudit.contract.batch import (
-    AttentionMask,
-    Batch,
-    IdRange,
-    Labelled,
-    Malformed,
-    MaskedStops,
-    Moved,
-    Positions,
-    Unmasked,
-)
 from tokaudit.contract.checkpoint import (
     DTYPE_BITS,
     FLOAT_DTYPES,
@@ -36,21 +28,7 @@ from tokaudit.contract.checkpoint import (
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
-from tokaudit.contract.ledger import Ledger, LedgerRow, Residual, TableLedger
 from tokaudit.contract.lock import ListDigest, ListDigests, Lock, LockedRole, LockedTable, LockedToken, Probe
-from tokaudit.contract.module import (
-    Deviation,
-    DeviationKind,
-    Held,
-    LiveModule,
-    LiveTable,
-    LiveTie,
-    LookupOptions,
-    OptimizerFacts,
-    Probed,
-    Stale,
-    TiedBy,
-)
 from tokaudit.contract.optimizer import Moments, OptimizerState, has_shape, parameter_shape
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import (
@@ -84,9 +62,7 @@ __all__ = [
     "AdaptedTable",
     "Adapter",
     "AddedToken",
-    "AttentionMask",
     "Base",
-    "Batch",
     "Change",
     "ChatTemplate",
     "Checkpoint",
@@ -95,70 +71,48 @@ __all__ = [
     "Damage",
     "DamagedFile",
     "Declared",
-    "Deviation",
-    "DeviationKind",
     "Divergence",
     "Document",
     "DuplicateKey",
     "Embeddings",
     "Emission",
     "Fact",
-    "Held",
     "IdField",
-    "IdRange",
     "Index",
     "Indicators",
-    "Labelled",
-    "Ledger",
-    "LedgerRow",
     "ListDigest",
     "ListDigests",
-    "LiveModule",
-    "LiveTable",
-    "LiveTie",
     "Loaded",
     "Lock",
     "LockedRole",
     "LockedTable",
     "LockedToken",
-    "LookupOptions",
-    "Malformed",
-    "MaskedStops",
     "MergesFile",
     "Missing",
     "Moments",
-    "Moved",
     "Neighbour",
-    "OptimizerFacts",
     "OptimizerState",
     "Options",
     "Pipeline",
-    "Positions",
     "Probe",
-    "Probed",
     "Rebuilt",
     "Reference",
-    "Residual",
     "Role",
     "RowClass",
     "RowCount",
     "Shard",
     "SpecialToken",
-    "Stale",
     "Table",
     "TableComparison",
     "TableKind",
-    "TableLedger",
     "TableValues",
     "Tensor",
     "Tie",
     "TieReading",
-    "TiedBy",
     "Token",
     "TokenTable",
     "TokenizerClass",
     "Treatment",
-    "Unmasked",
     "Values",
     "Vocabulary",
     "Witness",

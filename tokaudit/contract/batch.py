@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from tokaudit.contract.facts import Missing, present
 from tokaudit.findings import Claim, Location
 
-NO_BATCH = Missing("no batch was given")
-
 
 @dataclass(frozen=True, slots=True)
 class Positions:

@@ -8,12 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokaudit.contract.adapter import NOT_AN_ADAPTER, Adapter
-from tokaudit.contract.batch import NO_BATCH, Batch
 from tokaudit.contract.checkpoint import Checkpoint, DamagedFile, Embeddings, Table, TableComparison
 from tokaudit.contract.facts import Document, Fact, Missing, present
-from tokaudit.contract.ledger import NO_LEDGER, Ledger
 from tokaudit.contract.lock import Lock
-from tokaudit.contract.module import NEEDS_MODULE, LiveModule
 from tokaudit.contract.optimizer import NO_OPTIMIZER, OptimizerState
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import NEEDS_DEEP, Values
@@ -21,12 +18,18 @@ from tokaudit.contract.vocabulary import Token, Vocabulary
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.findings import Location
 
-if TYPE_CHECKING:  # defining them takes as long as reading a small config.json
+if TYPE_CHECKING:  # defining them takes as long as reading a small config.json, and few checks need them
+    from tokaudit.contract.batch import Batch
     from tokaudit.contract.data import DataOptions, TokenData
+    from tokaudit.contract.ledger import Ledger
+    from tokaudit.contract.module import LiveModule
 
 NOT_COMPARED = Missing("the tables were not compared")
 NO_LOCK = Missing("no --lock was given")
 NO_DATA = Missing("no --data was given")
+NO_BATCH = Missing("no batch was given")
+NO_LEDGER = Missing("no gradient ledger was kept")
+NEEDS_MODULE = Missing("needs a live module (tokaudit.training.audit_module)")
 
 
 @dataclass(frozen=True, slots=True)

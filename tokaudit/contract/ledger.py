@@ -11,8 +11,6 @@ from tokaudit.contract.facts import Missing
 from tokaudit.findings import Location
 from tokaudit.text import named
 
-NO_LEDGER = Missing("no gradient ledger was kept")
-
 
 @dataclass(frozen=True, slots=True)
 class Residual:
@@ -153,6 +151,10 @@ class Ledger:
     @property
     def visited_new(self) -> tuple[int, ...]:
         return tuple(id for id in self.new_ids if id < len(self.visits) and self.visits[id])
+
+    def usual(self, values: list[float]) -> float:
+        """The median."""
+        return median(values)
 
     def per_visit(self, ids: Iterable[int], *, output: bool = False) -> list[float]:
         """The gradients of visited rows through one path, each over the row's visits."""

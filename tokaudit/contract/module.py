@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from tokaudit.contract.facts import Fact, Missing, present
 from tokaudit.findings import Claim, Location
 
-NEEDS_MODULE = Missing("needs a live module (tokaudit.training.audit_module)")
 NO_OUTPUT_MODULE = Missing("the module has no output embeddings")
 NO_OPTIMIZER = Missing("no optimizer was given")
 
@@ -67,6 +66,10 @@ class LiveTie:
     asked_or: Fact[bool] | Missing
     equal_or: bool | Missing
     parameters: int
+
+    @property
+    def over_one_storage(self) -> bool:
+        return self.by is TiedBy.STORAGE
 
     @property
     def asked(self) -> Fact[bool]:
@@ -132,6 +135,10 @@ class Deviation:
     kind: DeviationKind
     words: str
     at: Location
+
+    @property
+    def explained(self) -> bool:
+        return self.kind is not DeviationKind.UNEXPLAINED
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len, set_cell_size
 
-from tokaudit.contract import Ledger, LedgerRow, Missing
-from tokaudit.contract.ledger import median
+from tokaudit.contract import Missing
+from tokaudit.contract.ledger import Ledger, LedgerRow, median
 from tokaudit.reporters import View
 from tokaudit.reporters._page import Page
 from tokaudit.text import counted, listed, shown

@@ -59,7 +59,7 @@ class Workers:
             raise late
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
-        with uninterrupted():  # else a thread that has just started is unknown to the pool, and not waited for
+        with uninterrupted():  # else the pool may not know of a thread that has just started, nor wait for it
             return self._pool.submit(self._run, work, *arguments)
 
     def _run(self, work: Callable[..., T], *arguments: object) -> T:

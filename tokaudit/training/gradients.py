@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tokaudit.contract import Missing, Residual
+from tokaudit.contract import Missing
+from tokaudit.contract.ledger import Residual
 
 CHUNK = 2**18  # values that are worked on at once: they stay in the processor's cache
 WIDENED = 2**22  # values that are widened at once

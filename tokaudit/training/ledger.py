@@ -11,7 +11,8 @@ from types import TracebackType
 import torch
 from torch import nn
 
-from tokaudit.contract import Contract, Ledger, LedgerRow, Missing
+from tokaudit.contract import Contract, Missing
+from tokaudit.contract.ledger import Ledger, LedgerRow
 from tokaudit.errors import UsageError
 from tokaudit.report import Report
 from tokaudit.text import counted

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokaudit import atomic
-from tokaudit.contract import Ledger, Missing, Residual, Shard, TableLedger
+from tokaudit.contract import Missing, Shard
+from tokaudit.contract.ledger import Ledger, Residual, TableLedger
 from tokaudit.errors import Unreadable
 from tokaudit.formats import strict_json
 from tokaudit.formats.safetensors import read_header

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import torch
 
-from tokaudit.contract import (
+from tokaudit.contract import Missing
+from tokaudit.contract.batch import (
     AttentionMask,
     Batch,
     IdRange,
     Labelled,
     MaskedStops,
-    Missing,
     Moved,
     Positions,
     Unmasked,

@@ -11,20 +11,17 @@ import torch
 from torch import nn
 
 from tokaudit.audit import run, select_rules
-from tokaudit.contract import (
-    Contract,
+from tokaudit.contract import Contract, Fact, Missing, Tie
+from tokaudit.contract.module import (
+    NO_OUTPUT_MODULE,
     Deviation,
     DeviationKind,
-    Fact,
     LiveModule,
     LiveTable,
     LiveTie,
     LookupOptions,
-    Missing,
     Probed,
-    Tie,
 )
-from tokaudit.contract.module import NO_OUTPUT_MODULE
 from tokaudit.families import resolve
 from tokaudit.findings import Location
 from tokaudit.report import Report

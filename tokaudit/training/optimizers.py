@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tokaudit.contract import Held, Missing, OptimizerFacts, Stale
-from tokaudit.contract.module import NO_OPTIMIZER
+from tokaudit.contract import Missing
+from tokaudit.contract.module import NO_OPTIMIZER, Held, OptimizerFacts, Stale
 from tokaudit.findings import Location
 from tokaudit.training.tables import LiveTables
 from tokaudit.training.unwrapping import leaves

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tokaudit.contract import Deviation, DeviationKind, Probed
+from tokaudit.contract.module import Deviation, DeviationKind, Probed
 from tokaudit.findings import Location
 from tokaudit.text import listed
 from tokaudit.training.undisturbed import gradient_hooks_of, hooks_of, undisturbed

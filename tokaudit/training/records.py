@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from tokaudit.contract import Missing, TableLedger
+from tokaudit.contract import Missing
+from tokaudit.contract.ledger import TableLedger
 from tokaudit.errors import UsageError
 from tokaudit.training.gradients import StepGradients, TableGradients, parts
 from tokaudit.training.tables import LiveTables

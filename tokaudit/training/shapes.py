@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tokaudit.contract import Malformed
+from tokaudit.contract.batch import Malformed
 from tokaudit.errors import FactMissing
 from tokaudit.training.expectations import Expectations, LabelKind
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from tokaudit.contract import TiedBy
+from tokaudit.contract.module import TiedBy
 from tokaudit.errors import UsageError
 from tokaudit.text import closest, listed
 from tokaudit.training.unwrapping import core, leaves, unwrapped

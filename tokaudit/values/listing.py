@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import (
-    Contract,
-    Ledger,
-    Neighbour,
-    Options,
-    TableKind,
-    TableLedger,
-    TableValues,
-    Vocabulary,
-)
+from tokaudit.contract import Contract, Neighbour, Options, TableKind, TableValues, Vocabulary
 from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded, Wanted
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.load import Opening
-from tokaudit.sources import Source
 from tokaudit.text import listed, shown
 from tokaudit.values.neighbours import MOST_ASKED
 from tokaudit.values.read import neighbours
+
+if TYPE_CHECKING:
+    from tokaudit.contract.ledger import Ledger, TableLedger
+    from tokaudit.sources import Source
 
 FEW = 20
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Ledger, TableLedger
 from tokaudit.errors import FactMissing
 from tokaudit.text import counted, listed
+
+if TYPE_CHECKING:
+    from tokaudit.contract.ledger import Ledger, TableLedger
 
 
 def new_ids(ledger: Ledger) -> tuple[int, ...]:

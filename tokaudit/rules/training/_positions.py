@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tokaudit.contract import Positions
+from typing import TYPE_CHECKING
+
 from tokaudit.text import named
+
+if TYPE_CHECKING:
+    from tokaudit.contract.batch import Positions
 
 
 def id_at(positions: Positions) -> str:

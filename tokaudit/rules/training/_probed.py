@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Deviation, DeviationKind
 from tokaudit.findings import Claim, Location, Severity
+
+if TYPE_CHECKING:
+    from tokaudit.contract.module import Deviation
 
 
 def severity(deviation: Deviation) -> Severity:
     """What has a name may be meant; what has none probably is not."""
-    return Severity.WARNING if deviation.kind is DeviationKind.UNEXPLAINED else Severity.NOTE
+    return Severity.NOTE if deviation.explained else Severity.WARNING
 
 
 def claims(deviation: Deviation, table: Location) -> Iterator[Claim]:

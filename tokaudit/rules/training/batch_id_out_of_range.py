@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, IdRange
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.training._positions import id_at
 from tokaudit.text import counted
+
+if TYPE_CHECKING:
+    from tokaudit.contract.batch import IdRange
 
 
 class BatchIdOutOfRange(Rule):

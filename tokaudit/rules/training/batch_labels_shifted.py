@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Moved
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
+
+if TYPE_CHECKING:
+    from tokaudit.contract.batch import Moved
 
 
 class BatchLabelsShifted(Rule):

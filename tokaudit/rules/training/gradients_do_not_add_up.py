@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Ledger, Missing, Residual, TableLedger
+from tokaudit.contract import Contract, Missing
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.training._ledger import trained, window
 from tokaudit.text import counted
+
+if TYPE_CHECKING:
+    from tokaudit.contract.ledger import Ledger, Residual, TableLedger
 
 
 class GradientsDoNotAddUp(Rule):

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokaudit.contract import Contract
-from tokaudit.contract.ledger import median
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
@@ -44,7 +43,7 @@ class NewTokenGradientOutlier(Rule):
         new_ids(ledger)
         new, old = ledger.visited_new, ledger.visited_old
         table = ledger.input
-        usual = median(ledger.per_visit(old))
+        usual = ledger.usual(ledger.per_visit(old))
         if table is None or not new or len(old) < _LEAST_OLD or not usual:
             raise FactMissing("too few visited rows, new or old, had a gradient through the input path")
         ratios = {id: size / usual for id, size in zip(new, ledger.per_visit(new), strict=True)}

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Held, OptimizerFacts
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import listed
+
+if TYPE_CHECKING:
+    from tokaudit.contract.module import Held, OptimizerFacts
 
 
 class OptimizerMissesParameter(Rule):

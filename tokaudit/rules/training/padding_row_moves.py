@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Ledger, TableLedger
-from tokaudit.contract.ledger import median
+from tokaudit.contract import Contract
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.training._ledger import trained, window
+
+if TYPE_CHECKING:
+    from tokaudit.contract.ledger import Ledger, TableLedger
 
 _NEGLIGIBLE = 1e-6  # of what other rows get: no gradient, but for rounding
 
@@ -52,7 +55,7 @@ class PaddingRowMoves(Rule):
 
     def _finding(self, ledger: Ledger, table: TableLedger, pad: int) -> Finding:
         through_input, through_output = table.input_gradients[pad], table.output_gradients[pad]
-        usual = median([table.input_gradients[id] for id in ledger.visited_old if id < table.rows])
+        usual = ledger.usual([table.input_gradients[id] for id in ledger.visited_old if id < table.rows])
         unmasked = through_input > _NEGLIGIBLE * usual
         causes = [f"through the input path (gradient {through_input:.3g})"] if unmasked else []
         if through_output > 0:

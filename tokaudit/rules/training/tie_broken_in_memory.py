@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, LiveModule, LiveTable, LiveTie, Missing, TiedBy
+from tokaudit.contract import Contract, Missing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import counted
+
+if TYPE_CHECKING:
+    from tokaudit.contract.module import LiveModule, LiveTable, LiveTie
 
 
 class TieBrokenInMemory(Rule):
@@ -49,7 +53,7 @@ class TieBrokenInMemory(Rule):
             yield self._unasked(module, tie, output)
         if tie.by is not None and bool(module.input.adapter) != bool(output.adapter):
             yield self._one_sided(module, output)
-        if tie.by is TiedBy.STORAGE and tie.parameters > 1:
+        if tie.over_one_storage and tie.parameters > 1:
             yield self._two_over_one(module, output)
 
     def _broken(self, module: LiveModule, tie: LiveTie, output: LiveTable) -> Finding:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Ledger, TableLedger
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.training._ledger import names, trained, window
+
+if TYPE_CHECKING:
+    from tokaudit.contract.ledger import Ledger, TableLedger
 
 
 class UntouchedRowMoves(Rule):

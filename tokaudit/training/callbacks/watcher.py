@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tokaudit.contract import Ledger
+from tokaudit.contract.ledger import Ledger
 from tokaudit.errors import RunStopped, TokauditError, UsageError
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report
