@@ -9,7 +9,8 @@ kept as a folder. For each of them:
    command on which it failed into commands.json there: tests/test_fuzz.py replays it for ever;
 3. fuzz that target again.
 
-Exit code: 0 nothing was found, 1 something was, 3 an input hangs (its folder is named on standard error).
+Exit code: 0 nothing was found, 1 something was. An input that hangs ends the run with the traceback; it is
+the folder fuzz-input-* that is left among the temporary files. Ctrl-C ends the run with its figures.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import hashlib
 import random
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,7 +29,6 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -41,7 +42,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 SHRINKING = 90.0  # seconds for one failure
-HANG = 3  # the exit code
 
 
 @dataclass
@@ -66,6 +66,10 @@ class Fuzzer:
         self.slowest: dict[str, float] = {}
         self.known: dict[str, Failure] = {}
         self.current = ""
+
+    def stop(self) -> None:
+        """Try no more inputs after this one."""
+        self.end = 0.0
 
     def turn(self, target: str, inputs: int) -> None:
         """Try so many inputs of one target; a failure that is new is shrunk and written."""
@@ -188,11 +192,11 @@ def main() -> int:
     warnings.simplefilter("ignore")
     print(f"seed {started}", flush=True)
     fuzzer = Fuzzer(asked.out, started, time.monotonic() + 60 * asked.minutes)
-    with suppress(KeyboardInterrupt):
-        for target in _targets(asked.target):
-            if time.monotonic() > fuzzer.end:
-                break
-            fuzzer.turn(target, asked.turn)
+    signal.signal(signal.SIGINT, lambda *_: fuzzer.stop())
+    for target in _targets(asked.target):
+        if time.monotonic() > fuzzer.end:
+            break
+        fuzzer.turn(target, asked.turn)
     print(f"{'target':12} {'inputs':>8} {'seconds':>8} {'slowest':>8}")
     for target in fuzzer.tried:
         slowest = fuzzer.slowest.get(target, 0.0)
