@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tokaudit.ahead import import_ahead
 from tokaudit.contract import (
     Adapter,
     Checkpoint,
@@ -53,7 +51,8 @@ def read_contract(
 ) -> Contract:
     """Read both sources. ``process`` is loading tokenizer.json already, or why it is not."""
     options = options or Options()
-    ready = _import_ahead() if options.deep or options.data is not None else _nothing_ahead
+    reads_rows = options.deep or options.data is not None
+    ready = import_ahead("tokaudit.values.read") if reads_rows else _nothing_ahead
     model = Reader(model_source)
     tokens = model if tokenizer_source is model_source else Reader(tokenizer_source)
     model_config = model.document("config.json")
@@ -117,18 +116,6 @@ def read_contract(
 
 def _nothing_ahead() -> None:
     """What needs no waiting for."""
-
-
-def _import_ahead() -> Callable[[], None]:
-    """Begin to import what reads rows, torch above all; what is returned waits for the end of it."""
-
-    def load() -> None:
-        with suppress(Exception):  # it is raised where the import is needed
-            importlib.import_module("tokaudit.values.read")
-
-    thread = threading.Thread(target=load, daemon=True)
-    thread.start()
-    return thread.join
 
 
 def _with_data(contract: Contract, options: DataOptions, process: TokenizerProcess | Missing) -> Contract:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tokaudit.ahead import import_ahead
 from tokaudit.atomic import CannotWrite, abandoned, check_destination, new_directory
 from tokaudit.contract import Contract, Missing, TableKind
 from tokaudit.errors import UsageError
@@ -68,6 +69,7 @@ def resize(
     other = None if to_tokenizer is None else Files.of(to_tokenizer)
     if request.optimizer and OPTIMIZER not in files.entries:
         raise Refused(f"there is no {OPTIMIZER} to carry over", hint="leave --optimizer out")
+    import_ahead("torch")
     prepared = prepare(source, request, to_tokenizer)
     _refuse_full_disk(target.parent, prepared.plan)
     carried, left = _sorted_out(files, prepared, request)

@@ -76,7 +76,7 @@ class Writer:
             copies += [self.workers.submit(self._copied, self.other, entry) for entry in taken]
         digests = {edit.table.name: self.workers.submit(self._digest, edit) for edit in self.plan.tensors}
         if shards:
-            import torch  # noqa: F401  (takes a second, while the copies go on)
+            import torch  # noqa: F401  (waits for it while the copies go on)
         comparisons: list[Future[None]] = []
         for entry, written in shards:
             self._fill(entry.name, *wait([written]))
