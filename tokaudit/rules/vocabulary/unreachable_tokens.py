@@ -14,8 +14,9 @@ class UnreachableTokens(Rule):
     ## What it finds
 
     Base tokens whose text, encoded by itself, gives other ids: no merges lead to them, the normalizer changes
-    their text, or the pre-tokenizer cuts it. Added tokens, byte tokens and tokens of incomplete characters
-    are not tried, and vocabularies of more than some ten thousand tokens are not tried at all.
+    their text, or the pre-tokenizer cuts it. Added tokens, byte tokens, tokens of incomplete characters and
+    those that share an id (TA402) are not tried, and vocabularies of more than some ten thousand tokens are not
+    tried at all.
 
     ## Why it matters
 
