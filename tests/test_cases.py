@@ -19,18 +19,11 @@ from tokaudit.reporters._diff import as_text
 from tokaudit.reporters._diff_json import as_json
 from tokaudit.rule import find_rule
 
-# Cases that only a command or option of a later release can decide: they are listed, not dropped.
-NOT_YET = {
-}
-
 
 def _load(path: Path) -> Any:
     case = json.loads(path.read_text("utf-8"))
-    missing = next((why for word, why in NOT_YET.items() if word in case["run"]), None)
-    for slug in case["expect"].get("rules") or ():
-        missing = missing or (f"there is no rule {slug} yet" if find_rule(slug) is None else None)
-    marks = [pytest.mark.skip(reason=missing)] if missing else []
-    return pytest.param(case, id=case["id"], marks=marks)
+    assert all(find_rule(slug) for slug in case["expect"].get("rules") or ())
+    return pytest.param(case, id=case["id"])
 
 
 CASES = [_load(path) for path in sorted((FIXTURES / "cases").glob("*.json"))]
