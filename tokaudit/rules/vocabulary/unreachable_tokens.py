@@ -15,8 +15,8 @@ class UnreachableTokens(Rule):
 
     Base tokens whose text, encoded by itself, gives other ids: no merges lead to them, the normalizer changes
     their text, or the pre-tokenizer cuts it. Added tokens, byte tokens, tokens of incomplete characters and
-    those that share an id (TA402) are not tried, and vocabularies of more than some ten thousand tokens are not
-    tried at all.
+    those that share an id (TA402) are not tried, and vocabularies of more than some ten thousand tokens are
+    not tried at all.
 
     ## Why it matters
 
