@@ -28,8 +28,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.isolation import process as isolation
+from tokaudit.isolation.process import patience
 from tokaudit.tokenizing import (
     Limits,
     NotAsked,
@@ -237,6 +238,15 @@ def test_larger_files_get_more_time_and_memory_up_to_fourfold() -> None:
     assert limits.scaled(2**27).memory_bytes == 2 * limits.memory_bytes
     assert limits.scaled(2**40).load_seconds == 4 * limits.load_seconds
     assert limits.scaled(2**40).reply_bytes == limits.reply_bytes
+
+
+def test_patience_allows_more_and_nothing_but_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKAUDIT_PATIENCE", "2.5")
+    assert Limits().times(patience()).load_seconds == 2.5 * Limits().load_seconds
+    for wrong in ("0", "-1", "nan", "inf", "1e9", "much\x1b[31m"):
+        monkeypatch.setenv("TOKAUDIT_PATIENCE", wrong)
+        with pytest.raises(UsageError, match="TOKAUDIT_PATIENCE is"):
+            patience()
 
 
 # Unreachable tokens

@@ -16,13 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
+from tokaudit.errors import UsageError
 from tokaudit.isolation.failures import Fail, Kind, ProcessFailure, death
-from tokaudit.text import size
+from tokaudit.text import shown, size
 
 T = TypeVar("T")
 
@@ -43,6 +44,9 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
+L = TypeVar("L", bound="Limits")
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the child may use."""
@@ -52,6 +56,28 @@ class Limits:
     cpu_seconds: int = 60  # processor time in all
     memory_bytes: int = 2**30  # address space
     reply_bytes: int = 2**26  # the longest answer that is read
+
+    def times(self: L, factor: float) -> L:
+        """So many times as much of everything but ``reply_bytes``."""
+        return replace(
+            self,
+            load_seconds=self.load_seconds * factor,
+            answer_seconds=self.answer_seconds * factor,
+            cpu_seconds=max(1, int(self.cpu_seconds * factor)),
+            memory_bytes=int(self.memory_bytes * factor),
+        )
+
+
+def patience() -> float:
+    """How many times the usual limits the user allows, on a slow machine: TOKAUDIT_PATIENCE.
+
+    Raises UsageError for a value that is no number from 1 to 1000.
+    """
+    stated = os.environ.get("TOKAUDIT_PATIENCE") or "1"
+    with suppress(ValueError):
+        if 1 <= float(stated) <= 1000:
+            return float(stated)
+    raise UsageError(f"TOKAUDIT_PATIENCE is {shown(stated)}", hint="give a number from 1 to 1000")
 
 
 class Spawned(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tokaudit.errors import Unreadable
 from tokaudit.isolation.failures import Kind, ProcessFailure, one_line
-from tokaudit.isolation.process import IsolatedProcess, Limits, Spawned, spawn
+from tokaudit.isolation.process import IsolatedProcess, Limits, Spawned, patience, spawn
 from tokaudit.sources import OpenFile
 
 _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
@@ -40,8 +40,9 @@ def read_shapes(file: OpenFile) -> Shapes:
 
     Raises Unreadable: "pickle-rejected", "pickle-memory", "pickle-timeout" ..., or "no-process".
     """
+    limits = _LIMITS.times(patience())
     try:
-        spawned = spawn(_WORKER, file.fileno(), _LIMITS)
+        spawned = spawn(_WORKER, file.fileno(), limits)
     except OSError as error:
         raise Unreadable(
             "no-process",
@@ -49,7 +50,7 @@ def read_shapes(file: OpenFile) -> Shapes:
             f"no process can be started to read it: {error.strerror}",
             hint="pickles are read apart: is the limit on processes or memory reached?",
         ) from error
-    with _Reading(spawned) as process:
+    with _Reading(spawned, limits) as process:
         try:
             return process.shapes()
         except ProcessFailure as failure:
@@ -58,9 +59,9 @@ def read_shapes(file: OpenFile) -> Shapes:
 
 
 class _Reading(IsolatedProcess):
-    def __init__(self, spawned: Spawned) -> None:
+    def __init__(self, spawned: Spawned, limits: Limits) -> None:
         super().__init__(
-            spawned, _LIMITS, lambda kind, cause: ProcessFailure(one_line(_OPENINGS[kind], cause), kind)
+            spawned, limits, lambda kind, cause: ProcessFailure(one_line(_OPENINGS[kind], cause), kind)
         )
 
     def __enter__(self) -> _Reading:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tokaudit.errors import Unreadable
 from tokaudit.isolation import process as isolation
-from tokaudit.isolation.process import HasFileno, IsolatedProcess, Spawned, spawn
+from tokaudit.isolation.process import HasFileno, IsolatedProcess, Spawned, patience, spawn
 from tokaudit.tokenizing.failures import NotAsked, failure
 
 T = TypeVar("T")
@@ -37,14 +37,7 @@ class Limits(isolation.Limits):
 
     def scaled(self, nbytes: int) -> Limits:
         """The limits for a file of that size."""
-        factor = min(max(1.0, nbytes / 2**26), 4.0)
-        return replace(
-            self,
-            load_seconds=self.load_seconds * factor,
-            answer_seconds=self.answer_seconds * factor,
-            cpu_seconds=int(self.cpu_seconds * factor),
-            memory_bytes=int(self.memory_bytes * factor),
-        )
+        return self.times(min(max(1.0, nbytes / 2**26), 4.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ def start(document: int | HasFileno, *, limits: Limits | None = None) -> Tokeniz
     Raises Unreadable ("no-process") where the system cannot start one.
     """
     fd = document if isinstance(document, int) else document.fileno()
-    limits = (limits or Limits()).scaled(os.fstat(fd).st_size)
+    limits = (limits or Limits()).scaled(os.fstat(fd).st_size).times(patience())
     try:
         spawned = spawn(_WORKER, fd, limits, _ENVIRONMENT)
     except OSError as error:
