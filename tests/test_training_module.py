@@ -500,7 +500,7 @@ def test_a_tie_that_is_made_after_the_optimizer_leaves_a_stale_parameter() -> No
     optimizer = torch.optim.AdamW(groups)
     model.head.weight = model.embedding.weight
     finding = only(audit_module(model, None, optimizer), "TA912")
-    assert finding.severity is Severity.WARNING
+    assert finding.severity is Severity.ERROR
     assert finding.message.startswith("group 1 holds a table that is no longer the model's")
 
 
@@ -1012,3 +1012,8 @@ def test_the_json_report_is_valid_and_the_terminal_shows_the_parameters() -> Non
 @pytest.mark.parametrize("code", sorted(LIVE))
 def test_the_rules_of_live_modules_are_live(code: str) -> None:
     assert LIVE[code].live
+
+
+def test_what_is_no_module_is_said_in_one_line() -> None:
+    with pytest.raises(UsageError, match="expected a torch.nn.Module, found str"):
+        audit_module("fixtures/tinylm")  # type: ignore[arg-type]

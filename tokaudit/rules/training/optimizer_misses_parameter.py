@@ -19,15 +19,15 @@ class OptimizerMissesParameter(Rule):
 
     A trained table that no group holds, one that is held more than once, and a parameter that is no longer
     the model's, with the width of a table, that a group still holds; and moments of another shape than the
-    table, which was resized in place. Tables that are not trained need not be
-    held. Give every optimizer of the run, as a list, where there are several. It is a warning where the
-    live tables are held and a stale one besides.
+    table, which was resized in place. Tables that are not trained need not be held. Give every optimizer of
+    the run, as a list, where there are several.
 
     ## Why it matters
 
     The optimizer keeps the parameters that it was made with. A table that is tied, resized or replaced
     afterwards is another parameter: gradients reach it and nothing is updated, without an error. One that is
-    held twice is moved twice in each step.
+    held twice is moved twice in each step. Where the live tables are held and a stale one besides, the run
+    itself is right; its saved state fits no optimizer that is made of the model as it is, so resuming fails.
 
     ## How to fix it
 
@@ -81,9 +81,8 @@ class OptimizerMissesParameter(Rule):
         return self.finding(
             f"{listed(places)} holds a table that is no longer the model's",
             _old(optimizer),
-            why="it gets no gradient, and its moments take the memory of a table",
+            why="it gets no gradient, and resuming fails: the saved state fits no optimizer of this model",
             fix="make the optimizer after the tables are tied, resized and wrapped",
-            severity=Severity.WARNING,
             subject="stale",
         )
 
