@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -596,6 +597,17 @@ def test_help_shows_examples(tokaudit: Tokaudit, command: list[str], option: str
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith(f"Usage: {' '.join(['tokaudit', *command])} [OPTIONS]")
     assert "Example" in result.stdout
+
+
+def test_help_shows_the_summary_of_each_command_whole(tokaudit: Tokaudit) -> None:
+    commands = tokaudit("--help", COLUMNS="80").stdout.partition("\nCommands:\n")[2].splitlines()
+    assert len(commands) > 8
+    assert [line for line in commands if not re.fullmatch(r"  [a-z]+ +[A-Z].*[a-z]", line.rstrip("."))] == []
+    assert [line for line in commands if line.endswith("...")] == []
+
+
+def test_an_option_without_its_value_leads_to_the_help_of_its_command(tokaudit: Tokaudit) -> None:
+    assert "hint: `tokaudit check --help` shows" in tokaudit("check", "clean", "--tokenizer").stderr
 
 
 def test_the_version_is_that_of_the_package(tokaudit: Tokaudit) -> None:

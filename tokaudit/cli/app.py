@@ -36,6 +36,13 @@ class _Values:
 class _Light:
     """Gives Typer's parameters their values with `_Values`. A Typer without validators is left as it is."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().parse_args(ctx, args)  # type: ignore[misc]
+        except WrongCall as error:
+            error.ctx = error.ctx or ctx  # an option without its value does not know its command
+            raise
+
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
@@ -94,11 +101,11 @@ def _tokaudit(
 
     \b
     Examples:
-      tokaudit check path/to/model       audit a model directory
-      tokaudit lock path/to/model        write its contract as a lock
-      tokaudit diff old new              what differs between two models
-      tokaudit explain TA101             what a rule finds, why, and how to fix it
-      tokaudit rules                     all rules
+      tokaudit check path/to/model         audit a model directory
+      tokaudit explain TA101               what a rule finds, why, and how to fix it
+      tokaudit resize model grown --add-token "<|tool|>"   grow its vocabulary
+      tokaudit lock path/to/model          write its contract as a lock
+      tokaudit diff released fine-tuned    what differs between two models
     """
 
 

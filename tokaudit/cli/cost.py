@@ -51,11 +51,11 @@ def cost(
         typer.Option("--tokenizer", metavar="DIR", help="Beside it this tokenizer's vocabulary; repeatable."),
     ] = None,
     format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal or json.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
     ] = "terminal",
     color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
 ) -> Outcome:
-    """Say what a vocabulary costs: its tables, their state in training, logits, and the length of texts.
+    """Say what a vocabulary costs: tables, training, logits, texts.
 
     PATH is a model directory. Without one, `--vocab-size` and `--hidden` describe the tables; with
     `--tokenizer` their rows are those that the tokenizer needs. Every vocabulary is a column of one table.

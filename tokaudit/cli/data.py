@@ -63,7 +63,7 @@ def data(
         bool, typer.Option("--isolated", help="Take no settings from files and environment variables.")
     ] = False,
 ) -> Outcome:
-    """Audit token data: ids against a tokenizer, dtypes, labels, tokens that never occur.
+    """Audit token data: ids, dtypes and labels against a tokenizer.
 
     PATH is a file of ids, a directory of such files or one that Hugging Face `datasets` saved, or a pattern
     in quotes. Formats: .npy, .npz, raw .bin, Megatron's .bin and .idx, .parquet, .arrow, .jsonl,

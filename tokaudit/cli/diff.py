@@ -24,11 +24,11 @@ def diff(
     ] = False,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Open no weights file.")] = False,
     format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal or json.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
     ] = "terminal",
     color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
 ) -> Outcome:
-    """Say what differs between two sides, and whether they are the same for a use.
+    """Say what differs between A and B, and whether B will do.
 
     A and B are model directories, locks, or one of each. Tokens that were added, removed, replaced or
     moved are shown with their texts, and so is every difference in the pipeline, the special ids, the

@@ -20,7 +20,7 @@ def hash(
     ] = None,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Open no weights file.")] = False,
 ) -> Outcome:
-    """Print the digests of a model's contract, or those in a lock: one layer a line.
+    """Print the digests of a model's contract or of a lock, one a line.
 
     They are the digests that `tokaudit lock` writes. Two models with the same line have the same layer,
     however their files are written.

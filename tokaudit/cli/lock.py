@@ -31,12 +31,12 @@ def lock(
         bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is not up to date.")
     ] = False,
 ) -> Outcome:
-    """Write the contract of a model as a lock, to be committed where the model is deployed from.
+    """Write the contract of a model as a lock.
 
-    The lock is a small JSON file of fingerprints by layer, so that drift says what changed: the token-to-id
-    mapping, added tokens, merges, each part of the pipeline, chat templates, special ids, tables, and probe
-    texts with their ids. It is the same for the same contract, however the model's files are written.
-    `tokaudit check --lock` compares a model with it.
+    The lock is committed where the model is deployed from. It is a small JSON file of fingerprints by layer,
+    so that drift says what changed: the token-to-id mapping, added tokens, merges, each part of the pipeline,
+    chat templates, special ids, tables, and probe texts with their ids. It is the same for the same contract,
+    however the model's files are written. `tokaudit check --lock` compares a model with it.
 
     \b
     Examples:

@@ -67,7 +67,7 @@ def resize(
     ] = False,
     color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
 ) -> Outcome:
-    """Grow a vocabulary: write a copy of SRC with more tokens and rows to DST.
+    """Grow a vocabulary: copy SRC to DST with more tokens and rows.
 
     New tokens get the ids after the largest one; every table, bias and configuration follows. Their rows
     are the mean of the rows of the pieces that the old tokenizer splits their text into. The result is

@@ -14,7 +14,7 @@ def rules(
         str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
     ] = "terminal",
 ) -> Outcome:
-    """List every rule: code, slug, severity of an ordinary breach, and what it is about.
+    """List every rule: code, slug, severity, and what it is about.
 
     \b
     Examples:
