@@ -555,7 +555,7 @@ def test_no_verdict_is_one_line_on_standard_error(models: Path) -> None:
         (["old"], "missing argument"),
         (["old", "new", "--for", "serving"], "drop-in, speculative or merge"),
         (["old", "new", "--format", "xml"], "--format must be terminal or json"),
-        (["old", "absent"], "absent: there is no such file"),
+        (["old", "absent"], "there is no such directory or lock: absent"),
     ],
 )
 def test_a_wrong_call_is_no_verdict(models: Path, arguments: list[str], words: str) -> None:

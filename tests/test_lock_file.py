@@ -459,3 +459,11 @@ def test_a_check_without_a_lock_imports_nothing_of_it(run: Run) -> None:
     run("lock", "tinylm")
     assert loaded("check", "tinylm") == "[]"
     assert "tokaudit.locks.read" in loaded("check", "tinylm", "--lock", "tokaudit.lock")
+
+
+@pytest.mark.parametrize("name", ["absent.lock", "README.md"])
+def test_what_is_no_lock_leads_to_the_command_that_writes_one(name: str, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# A model\n", encoding="utf-8")
+    with pytest.raises(Unreadable) as refused:
+        read_lock(tmp_path / name)
+    assert "`tokaudit lock`" in refused.value.hint

@@ -330,7 +330,7 @@ def test_a_role_that_leaves_the_model_unable_to_stop_is_refused(source: Path, tm
     [
         (["pad"], "ROLE=TEXT"),
         (["pad="], "ROLE=TEXT"),
-        (["padding=<p>"], "ROLE=TEXT"),
+        (["padding=<p>"], "no role 'padding'"),
         (["pad=<a>", "pad=<b>"], "names pad twice"),
     ],
 )

@@ -39,11 +39,11 @@ def rows(
         ),
     ] = None,
     format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="terminal, json or csv.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: csv, json, terminal.")
     ] = "terminal",
     color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
 ) -> Outcome:
-    """Show rows of the tables: what each is for, its norm, the nearest tokens, what refers to it.
+    """Show rows of the tables: their norms, nearest tokens and uses.
 
     Each table is read once, and once more for the nearest tokens. Without a choice the terminal shows the
     oddest rows; json and csv hold all of them. A ledger is what GradientLedger.save wrote (docs/training.md).
@@ -84,7 +84,8 @@ def rows(
         with progress(f"reading {path}"):
             found = list_rows(path, wanted, tokenizer=tokenizer, ledger=recorded)
     except FactMissing as missing:
-        raise TokauditError(f"{path}: {missing.reason}") from missing
+        hint = "the rows are read from *.safetensors in that directory"
+        raise TokauditError(f"{path}: {missing.reason}", hint=hint) from missing
     return Outcome(_rows.RENDER[format](found, view))
 
 

@@ -112,6 +112,9 @@ def _sides(paths: tuple[Path, Path], *, deep: bool, read_weights: bool) -> list[
 
     A directory beside a lock is asked the lock's probes.
     """
+    for path in paths:
+        if not os.path.exists(path):
+            raise Unreadable("no-such-path", "", f"there is no such directory or lock: {path}")
     with ExitStack() as stack:
         locks = [None if os.path.isdir(path) else read.read(path) for path in paths]
         held = next((lock for lock in locks if lock is not None), None)

@@ -27,7 +27,7 @@ def use_named(name: str) -> Use:
     for use in Use:
         if use.value == name:
             return use
-    raise UsageError(f"the use must be drop-in, speculative or merge, not {name!r}")
+    raise UsageError(f"--for must be drop-in, speculative or merge, not {name!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ def read(path: str | os.PathLike[str]) -> Lock:
         with LocalDirectory.at(folder).open(file) as opened:
             return parse(opened.read_all(limits.LOCK_BYTES), name)
     except Unreadable as error:
-        raise Unreadable(error.code, name, error.message, hint=error.hint) from None
+        hint = error.hint or "give a file that `tokaudit lock` wrote"
+        raise Unreadable(error.code, name, error.message, hint=hint) from None
 
 
 def parse(data: bytes, name: str) -> Lock:

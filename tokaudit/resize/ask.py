@@ -37,9 +37,11 @@ def roles(texts: Sequence[str]) -> Mapping[Role, str]:
     for text in texts:
         name, equals, content = text.partition("=")
         role = next((role for role in Role if role.value == name), None)
-        if role is None or not equals or not content:
-            known = ", ".join(role.value for role in Role)
-            raise UsageError(f"--set-role wants ROLE=TEXT, found {text!r}", hint=f"a role is one of {known}")
+        known = ", ".join(role.value for role in Role)
+        if not equals or not content:
+            raise UsageError(f"--set-role must be ROLE=TEXT, not {text!r}", hint=f"a role is one of {known}")
+        if role is None:
+            raise UsageError(f"--set-role: there is no role {name!r}", hint=f"there is {known}")
         if role in found:
             raise UsageError(f"--set-role names {name} twice")
         found[role] = content
