@@ -63,6 +63,14 @@ def test_a_repeated_id_gets_the_sum_of_its_gradients() -> None:
     assert [row.input_update for row in rows] == near([0, 5, 0, 2.5])
 
 
+def test_printing_the_facts_of_a_large_table_takes_a_few_lines() -> None:
+    model = nn.Sequential(nn.Embedding(5000, 2))
+    with GradientLedger(model, optimizer=sgd(model)) as ledger:
+        pass
+    assert len(ledger.facts.visits) == 5000
+    assert len(repr(ledger.facts)) < 1000
+
+
 def test_ids_2_2_3_are_two_visits_and_one() -> None:
     model = Lookup()
     with GradientLedger(model, optimizer=(optimizer := sgd(model))) as ledger:

@@ -45,10 +45,10 @@ class TableLedger:
     looked_up: bool
     gives_logits: bool
     trained: bool
-    input_gradients: array[float]
-    output_gradients: array[float]
-    updates: array[float]
-    untouched: array[float]
+    input_gradients: array[float] = field(repr=False)
+    output_gradients: array[float] = field(repr=False)
+    updates: array[float] = field(repr=False)
+    untouched: array[float] = field(repr=False)
     residual_or: Residual | Missing
     masked: int = 0
     optimizer: str = ""
@@ -85,11 +85,11 @@ class Ledger:
 
     steps: int
     passes: int
-    visits: array[int]
+    visits: array[int] = field(repr=False)
     tables: tuple[TableLedger, ...]
     new_ids: tuple[int, ...] = ()
     pad_id: int | None = None
-    contents: Mapping[int, str] = field(default_factory=dict)
+    contents: Mapping[int, str] = field(default_factory=dict, repr=False)
     file: str = ""
 
     @property

@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from tokaudit.errors import RunStopped
     from tokaudit.training.batch import audit_batch
     from tokaudit.training.callbacks.lightning import TokauditLightningCallback
     from tokaudit.training.callbacks.loop import watch
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GradientLedger",
+    "RunStopped",
     "TokauditCallback",
     "TokauditLightningCallback",
     "audit_batch",
@@ -29,6 +31,7 @@ __all__ = [
 
 _HOME = {
     "GradientLedger": "tokaudit.training.ledger",
+    "RunStopped": "tokaudit.errors",
     "TokauditCallback": "tokaudit.training.callbacks.trainer",
     "TokauditLightningCallback": "tokaudit.training.callbacks.lightning",
     "audit_batch": "tokaudit.training.batch",

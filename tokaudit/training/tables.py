@@ -50,8 +50,13 @@ def find_tables(model: nn.Module, *, input: Named = None, output: Named = None) 
     ``get_input_embeddings`` and ``get_output_embeddings`` where the model has them (transformers); otherwise
     the input is the ``nn.Embedding`` with as many rows as one ``nn.Linear`` has outputs, which is the output.
 
-    Raises UsageError where nothing or more than one thing fits.
+    Raises UsageError for what is no module, and where nothing or more than one thing fits.
     """
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"expected a torch.nn.Module, found {type(model).__name__}",
+            hint="`tokaudit.check` audits a directory",
+        )
     with torch.enable_grad():  # what a parametrization makes is known by where its gradient would go
         return _found(model, input, output)
 

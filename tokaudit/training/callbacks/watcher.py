@@ -56,7 +56,7 @@ class Watching:
     def __post_init__(self) -> None:
         words = [severity.word for severity in Severity]
         if self.stop_on is not None and self.stop_on not in words:
-            raise UsageError(f"stop_on={self.stop_on!r}", hint=f"one of {', '.join(words)}, or None")
+            raise UsageError(f"stop_on must be {', '.join(words)} or None, not {self.stop_on!r}")
         first, past = self.window
         if not 0 <= first <= past:
             raise UsageError(
