@@ -82,7 +82,7 @@ def test_plan_json_tells_every_number(source: Path, capfd: pytest.CaptureFixture
     document = json.loads(capfd.readouterr().out)
     assert (document["rows_before"], document["rows_after"], document["padding_rows"]) == (320, 384, 63)
     (token,) = document["tokens"]
-    assert [piece["content"] for piece in token["input"]["pieces"]] == ["<", "x", ">"]
+    assert [piece["content"] for piece in token["input"]["constituents"]] == ["<", "x", ">"]
     assert [(entry["shape_after"], entry["bytes_added"]) for entry in document["tensors"]] == [
         ([384, 8], 64 * 16), ([384, 8], 64 * 16),
     ]  # fmt: skip

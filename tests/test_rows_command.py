@@ -88,7 +88,7 @@ def test_the_terminal_shows_the_oddest_rows_as_a_table(model: str) -> None:
     lines = result.stdout.splitlines()
     assert any(line.split()[:3] == ["id", "token", "class"] for line in lines)
     first = next(line for line in lines if line.strip().startswith("101"))
-    assert "in use, non finite" in first
+    assert "in-use, non-finite" in first
     assert "20 of 320 rows" in result.stdout
 
 

@@ -37,8 +37,8 @@ class RowClass(enum.Flag):
 
     @property
     def words(self) -> str:
-        """``in use, near zero``; "unknown" for none."""
-        names = [member.slug.replace("-", " ") for member in RowClass if member in self]
+        """``in-use, near-zero``; "unknown" for none."""
+        names = [member.slug for member in RowClass if member in self]
         return ", ".join(names) or "unknown"
 
     @property

@@ -172,7 +172,7 @@ def _variants(
             spare = min(request.add, max(0, rows - required))
             grown -= spare
             if spare:
-                remarks.append(f"{counted(spare, 'new token')} of {request.add} fit into padding rows")
+                remarks.append(f"{counted(spare, 'new token')} of {request.add:,} fit into padding rows")
         yield _variant(first, f"+{request.add:,}", "add", grown, NOT_KNOWN_YET)
     if request.multiple is not None:
         multiple = request.multiple

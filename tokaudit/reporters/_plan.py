@@ -231,6 +231,6 @@ def as_json(plan: Plan) -> str:
 def _recipe_json(recipe: Recipe) -> dict[str, object]:
     return {
         "method": recipe.method,
-        "pieces": [{"id": piece.id, "content": piece.content} for piece in recipe.pieces],
+        "constituents": [{"id": piece.id, "content": piece.content} for piece in recipe.pieces],
         "note": recipe.note or None,
     }

@@ -202,7 +202,7 @@ def _base(facts: AdapterFacts) -> str:
 def _tokenizer(facts: Summary) -> str:
     if facts.required_rows is None:
         return facts.tokenizer_kind or UNKNOWN
-    counts = ((facts.base_tokens, "base"), (facts.added_tokens, "added"))
+    counts = ((facts.base_tokens, "base"), (facts.added_tokens or None, "added"))
     known = " + ".join(f"{count} {word}" for count, word in counts if count is not None)
     return f"{facts.tokenizer_kind or 'vocabulary'}, {known} tokens"
 
