@@ -113,9 +113,8 @@ def _by_shape(
 
 def _parameters(embeddings: Embeddings, tables: Sequence[Table]) -> Iterator[Table]:
     """The tables that are parameters of their own: under a tie the stored output table is the input one."""
-    tied = embeddings.tie.tied
     for table in tables:
-        if not (tied and table.kind is TableKind.OUTPUT):
+        if not (table.kind is TableKind.OUTPUT and embeddings.tie.tied):
             yield table
 
 
