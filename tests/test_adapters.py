@@ -159,6 +159,17 @@ PEFT_CASES: list[tuple[str, bool, dict[str, Any], set[str], set[tuple[str, Chang
         {("lm_head", Change.LOW_RANK), ("lm_head", Change.WHOLE)},
     ),
     (
+        "factors of their own for both sides of a tie",
+        True,
+        {"target_modules": BOTH},
+        {"TA802"},
+        {
+            (name, change)
+            for name in ("model.embed_tokens", "lm_head")
+            for change in (Change.LOW_RANK, Change.WHOLE)
+        },
+    ),
+    (
         "chosen tokens",
         True,
         {"trainable_token_indices": [3, 319]},
@@ -241,6 +252,7 @@ def test_peft_fails_where_the_rows_mismatch_is_found(bases: Callable[[bool], Pat
     ("options", "one_table", "changed_sides"),
     [
         ({"target_modules": ["lm_head"]}, True, {"input", "output"}),
+        ({"target_modules": BOTH}, True, {"input", "output"}),
         ({"modules_to_save": ["lm_head"]}, False, {"output"}),
         ({"modules_to_save": BOTH}, False, {"input", "output"}),
         ({"trainable_token_indices": [3]}, True, {"input", "output"}),
@@ -377,6 +389,11 @@ def test_a_base_is_wrong_where_there_is_no_adapter(tmp_path: Path) -> None:
 def test_a_base_that_is_no_model_leaves_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     report = tokaudit.check(adapter(tmp_path / "adapter"), base=tmp_path / "empty")
+    assert [error.code for error in report.unreadable] == ["no-model"]
+
+
+def test_another_adapter_is_no_base(tmp_path: Path) -> None:
+    report = tokaudit.check(adapter(tmp_path / "adapter"), base=adapter(tmp_path / "other"))
     assert [error.code for error in report.unreadable] == ["no-model"]
 
 

@@ -147,7 +147,8 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
         _vocabulary(reader, document, options),
         _base_comparison(reader.source, embeddings),
     )
-    if named_by is None and isinstance(document, Missing) and isinstance(checkpoint, Missing):
+    stored = isinstance(checkpoint, Checkpoint) and layout.CONFIG not in reader.names
+    if named_by is None and isinstance(document, Missing) and not stored:
         reader.unreadable += [
             Unreadable("no-model", "", "expected a model with config.json, found none", hint="see --base")
         ]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import AdaptedTable, Change, Contract, TableKind
+from tokaudit.contract import AdaptedTable, Base, Change, Contract, TableKind
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.adapter._base import SIDES, side, what
@@ -14,13 +14,15 @@ class AdapterTrainsOneSideOfTie(Rule):
     ## What it finds
 
     A base whose input and output embeddings are one table, and an adapter that holds a table, or factors,
-    for one side only. Adapters that were trained with `ensure_weight_tying`, and rows of chosen tokens on
-    the input side (`trainable_token_indices`), are left alone: PEFT applies those to both sides.
+    for one side only, or low-rank factors of its own for each side. Adapters that were trained with
+    `ensure_weight_tying`, and rows of chosen tokens on the input side (`trainable_token_indices`), are left
+    alone: PEFT applies those to both sides.
 
     ## Why it matters
 
     While the adapter is loaded, the two sides differ. Merged, low-rank factors are added to the one table
-    that both sides share, so that the other side changes, too: it is another model than the one trained. A
+    that both sides share, so that the other side changes, too, and factors of both sides add up: it is
+    another model than the one trained. A
     whole table becomes a second one, under a flag that still says tied: transformers 5 keeps both and warns,
     transformers 4 and most engines use one for both sides and lose the other without a word.
 
@@ -38,10 +40,15 @@ class AdapterTrainsOneSideOfTie(Rule):
         adapter = contract.adapter
         changed = [table for table in adapter.tables if not table.malformed]
         kinds = {table.kind for table in changed}
-        if len(kinds) != 1 or adapter.keeps_tie or all(map(_is_shared, changed)):
+        factors = [table for table in changed if table.change is Change.LOW_RANK]
+        apart = {table.kind for table in factors} == set(SIDES)
+        if adapter.keeps_tie or not (apart or len(kinds) == 1) or all(map(_is_shared, changed)):
             return
         base = adapter.base
         if not base.tied:
+            return
+        if apart:
+            yield self._apart(factors, base)
             return
         kind = kinds.pop()
         other = next(each for each in SIDES if each is not kind)
@@ -55,6 +62,17 @@ class AdapterTrainsOneSideOfTie(Rule):
                 *base.claims,
             ],
             why=_why(changed, side(other)),
+            fix="train with `ensure_weight_tying=True`, or untie the base before merging",
+            subject=names,
+        )
+
+    def _apart(self, factors: list[AdaptedTable], base: Base) -> Finding:
+        names = ", ".join(dict.fromkeys(table.module for table in factors))
+        return self.finding(
+            f"the adapter changes the input and the output embeddings ({names}) by factors of their own, "
+            "which are the same table in its base",
+            [*(table.says(what(table)) for table in factors), *base.tie_claims(), *base.claims],
+            why="merged, both are added to that one table: it is another model than the one trained",
             fix="train with `ensure_weight_tying=True`, or untie the base before merging",
             subject=names,
         )
