@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,27 @@ def test_check_loads_no_heavy_library(model: Path, format: str) -> None:
 def test_colours_load_what_paints_them(model: Path) -> None:
     """So that the tests above can fail: painting is what a report without colours does without."""
     assert loaded_by_command("check", str(model), "--color", "always") >= {"rich.console", "rich.text"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rows", "model"),
+        ("check", "model", "--deep"),
+        ("check", "model", "model", "--deep"),
+        ("resize", "model", "new", "--rows", "600"),
+    ],
+)
+def test_without_torch_what_needs_it_says_so(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """docs/ci.md installs all but torch."""
+    code = f"import sys; sys.modules['torch'] = None; from tokaudit.cli import main; main({list(arguments)})"
+    script = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); {code}"
+    shutil.copytree(TINYLM, tmp_path / "model")
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, encoding="utf-8"
+    )
+    assert "this needs torch, which is not installed" in result.stderr
+    assert "hint: pip install torch\n" in result.stderr
 
 
 def test_importing_the_library_loads_none_of_it() -> None:

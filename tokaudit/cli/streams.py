@@ -108,7 +108,11 @@ def trace(error: BaseException) -> str:
 
 
 def internal(error: BaseException) -> Unreadable:
-    """A bug, as the part of the input on which it leaves no verdict."""
+    """A bug, as the part of the input on which it leaves no verdict; or torch, which was left out."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return Unreadable(
+            "no-torch", "", "this needs torch, which is not installed", hint="pip install torch"
+        )
     hint = "please report it, with what TOKAUDIT_DEBUG=1 prints"
     return Unreadable("internal", "", f"internal error, {type(error).__name__}: {error}", hint=hint)
 
