@@ -6,8 +6,9 @@
     python tools/mutate.py --again alive.json --tests test_lock.py,test_strict_json.py
 
 It works on a clone of the last commit in a temporary directory. The tests run there once to learn which lines
-each of them reaches. Then each change is tried by the tests that reach its line, some of each test file and
-the fast ones first, in a fork of this process, which has imported everything but tokaudit.
+each of them reaches. Then each change is tried by the tests that reach its line, some of
+each test file and the fast ones first, then by all of them, in a fork of this process, which has imported
+everything but tokaudit.
 
 Changes that no test can notice stand in mutants_equivalent.txt beside this script, with the reason.
 Linux only.
@@ -61,6 +62,7 @@ WARM = (
 SLOWEST = 5.0  # seconds of a test that is used
 MOST_TESTS = 150
 FILES = 3
+THOROUGH = 12  # times the seconds, for a change that the first tests do not notice
 MEMORY = 16 << 30
 
 OTHER: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
@@ -343,24 +345,37 @@ class Tests:
     seconds: Mapping[str, float]
     reach: Mapping[str, int]  # how many lines a test reaches: few for the test of a unit
 
-    def of(self, mutant: Mutant, budget: float) -> dict[str, float]:
+    def of(self, mutant: Mutant, budget: float, *, all_files: bool = False) -> dict[str, float]:
         """Tests that reach it with their seconds; for a line that runs at import, tests that use its file."""
         found = {test for line in mutant.lines for test in self.reaching.get((mutant.path, line), ())}
+        usable = found or self.of_file.get(mutant.path) or self.reach
         by_file: dict[str, list[str]] = defaultdict(list)
-        for test in sorted(found or self.of_file.get(mutant.path, ()), key=self.seconds.__getitem__):
+        for test in sorted(usable, key=self.seconds.__getitem__):
             by_file[test.partition("::")[0]].append(test)
         # Loading a file of tests takes time, too: those with tests of units, and those with most tests.
         narrow = sorted(by_file, key=lambda file: min(self.reach[test] for test in by_file[file]))
         broad = sorted(by_file, key=lambda file: -len(by_file[file]))
-        files = dict.fromkeys([*narrow[:FILES], *broad[:FILES]])
+        files = narrow if all_files else list(dict.fromkeys([*narrow[:FILES], *broad[:FILES]]))
         chosen: dict[str, float] = {}
         left = budget
         for rank in range(max((len(by_file[file]) for file in files), default=0)):
             for test in (by_file[file][rank] for file in files if rank < len(by_file[file])):
-                if self.seconds[test] < left and len(chosen) < MOST_TESTS:
+                if self.seconds[test] < left and (all_files or len(chosen) < MOST_TESTS):
                     chosen[test] = self.seconds[test]
                     left -= self.seconds[test]
         return chosen
+
+
+def read_tests(file: Path) -> Tests:
+    lines, seconds = json.loads(file.read_text())
+    reaching: dict[tuple[str, int], list[str]] = defaultdict(list)
+    of_file: dict[str, list[str]] = defaultdict(list)
+    for test, reached in lines.items():
+        for path, line in reached:
+            reaching[path, line].append(test)
+        for path in {path for path, _ in reached}:
+            of_file[path].append(test)
+    return Tests(reaching, of_file, seconds, {test: len(reached) for test, reached in lines.items()})
 
 
 class Bench:
@@ -425,15 +440,7 @@ class Bench:
         code = self.pytest([f"tests/{name}" for name in names], Measure(self.root, into), 3600)
         if code not in (0, 1):
             raise SystemExit(f"pytest ended with {code}:\n{(self.work / 'log').read_text()[-4000:]}")
-        lines, seconds = json.loads(into.read_text())
-        reaching: dict[tuple[str, int], list[str]] = defaultdict(list)
-        of_file: dict[str, list[str]] = defaultdict(list)
-        for test, reached in lines.items():
-            for path, line in reached:
-                reaching[path, line].append(test)
-            for path in {path for path, _ in reached}:
-                of_file[path].append(test)
-        return Tests(reaching, of_file, seconds, {test: len(reached) for test, reached in lines.items()})
+        return read_tests(into)
 
     def tried(self, mutant: Mutant, tests: Mapping[str, float]) -> tuple[str, str]:
         """What became of it ("killed", "timeout", "alive", "unreached"), and the test that noticed."""
@@ -554,6 +561,9 @@ def attempts(
             outcomes[mutant] = "equivalent"
             continue
         outcomes[mutant], by = bench.tried(mutant, tests.of(mutant, seconds))
+        if outcomes[mutant] == "alive":
+            more = tests.of(mutant, THOROUGH * seconds, all_files=True)
+            outcomes[mutant], by = bench.tried(mutant, more)
         print(
             f"{outcomes[mutant]}: {mutant.path}:{mutant.line} {mutant.change}",
             f"  [{by}]" * bool(by),
