@@ -144,6 +144,70 @@ def rendered_after_answer(
     return text.partition("ANSWER")[2].partition("NEXT")[0]
 
 
+CONDITIONS = [
+    *["m", "'role' in m", "'content' in m", "'name' in m", "'name' not in m", "m is mapping"],
+    *["m.role == 'assistant'", "m['role'] == 'assistant'", "m.get('role') == 'assistant'", "not m.role"],
+    *["m.role != 'assistant'", "m.role | upper == 'ASSISTANT'", "m.role is string", "m.role is boolean"],
+    *["m.role in ('user', 'assistant')", "m.role in ['user', 'tool']", "m.role not in ['user']"],
+    *["m.role is mapping", "m.role is none", "m.role is iterable", "m.role == 'user' or m.role == 'tool'"],
+    *[
+        "m.content == ''",
+        "m.content != ''",
+        "m.content | trim",
+        "m.content is string",
+        "m.content is mapping",
+    ],
+    *["m.content is iterable", "m.content is sequence", "m.content is defined", "m.content is undefined"],
+    *["m.name", "not m.name", "m.name == 'x'", "m.name != 'x'", "m.name is string", "'x' in m.name"],
+    *["m.name is defined", "m.name is undefined", "m.name is not defined", "m.get('name') is none"],
+    *["m.get('name')", "m.get('name', 'x') == 'x'", "(m.role if m.name else 'tool') == 'tool'"],
+    *["m.role and m.name", "m.name and m.role", "m.role or m.name", "m.name or m.role", "x or m.name"],
+    *[
+        "messages",
+        "messages is sequence",
+        "messages is iterable",
+        "messages is mapping",
+        "messages is string",
+    ],
+    *["'b' in 'abc'", "'x' in 'abc'", "'x' not in 'abc'", "2 in (1, 2)", "3 in (1, 2)", "(1, 2) is sequence"],
+    *["none is none", "true is true", "true is false", "false is false", "false is true", "true is boolean"],
+    *["''", "'a'", "0", "1", "none", "false", "true", "not false", "1 == 1", "1 == 2", "1 is iterable"],
+    *["loop.last", "loop.index0 == 0", "add_generation_prompt", "add_generation_prompt is defined"],
+]
+UNTOLD = [
+    *["y()", "not y()", "y() == 'a'", "y() in m", "y() is none", "m[y()]", "m[y()] is defined", "'a' in y()"],
+    *["m.role[:2] == 'as'", "m.role[1:] == 'assistant'", "m.role[0] == 'a'", "m.role.startswith('as')"],
+    *["m.content == 'ANSWER'", "'A' in m.content", "m.content | length > 1", "m.role is frobnicated"],
+    *["y() and m.role", "m.role and y()", "y() or m.name", "loop.first", "1 < 2", "'a' in 1"],
+]
+
+
+def asking(condition: str) -> str:
+    return (
+        "{% for m in messages %}{{ m.content }}{% if "
+        + condition
+        + " %}<|yes|>{% else %}<|no|>{% endif %}{% endfor %}"
+    )
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_has_the_outcome_that_rendering_gives_it(condition: str) -> None:
+    after = rendered_after_answer(asking(condition), "user", "assistant")
+    assert read(asking(condition)).turn_ends == (after,)
+
+
+@pytest.mark.parametrize("condition", UNTOLD)
+def test_a_condition_that_cannot_be_told_leaves_both_branches(condition: str) -> None:
+    assert read(asking(condition)).turn_ends == ("<|yes|>", "<|no|>")
+
+
+def test_more_ends_of_a_turn_than_can_be_followed_are_not_claimed() -> None:
+    ends = [f"<|{number}|>" for number in range(500)]
+    branches = "".join(f"{{% if y() %}}{end}{{% endif %}}" for end in ends)
+    found = read("{% for m in messages %}{{ m.content }}" + branches + "{% endfor %}")
+    assert (found.turn_ends, len(found.control)) == ((), 500)
+
+
 REAL_ENDS = {
     "smollm3": ("<|im_end|>",),
     "qwen3": ("<|im_end|>",),

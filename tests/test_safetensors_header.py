@@ -149,6 +149,8 @@ DTYPE_TWICE = b'{"a":{"dtype":"F32","dtype":"U8","shape":[1],"data_offsets":[0,1
         *[(file_bytes({"a": entry("F32", shape, 0, 16)}, bytes(16)), "weights-shape", '"a": ')
           for shape in [[2, 2**64 - 2], [2**32, 2**32], [2**62, 1], [2**65], [-2, -2], [4.0], [True, 4], "4",
                         None, [5], [2**63, 2**63, 0], [2**64, 0], [1] * 100_000 + [5]]],
+        *[(file_bytes({"a": entry("F32", shape, 0, 0)}), "weights-shape", "is impossible")
+          for shape in [[2**63, 2**63, 0], [2**64, 0], [0, 2**64]]],
         *[(file_bytes({"a": entry(dtype, [4], 0, 16)}, bytes(16)), "weights-dtype", "expected a dtype")
           for dtype in ["F17", "f32", 4, "", "torch.float32", None, ["F32"]]],
         (file_bytes({"a": entry("F4", [3], 0, 1)}, bytes(1)), "weights-shape", "F4 of shape [3]"),

@@ -391,7 +391,8 @@ class _Conversation:
             case nodes.Getattr(node=inner, attr=key):
                 return self._member(self._value(inner, names), key)
             case nodes.Getitem(node=inner, arg=nodes.Slice()):
-                return self._value(inner, names)
+                value = self._value(inner, names)
+                return value if isinstance(value.known, _Mark) else _UNKNOWN
             case nodes.Getitem(node=inner):
                 return self._member(self._value(inner, names), self._value(node.arg, names).known)
             case nodes.Call():
@@ -443,6 +444,8 @@ class _Conversation:
 
     def _member(self, value: _Value, key: object) -> _Value:
         """``value.key`` or ``value[key]``."""
+        if key is _Mark.UNKNOWN:
+            return _CONTENT if value.known is _Mark.CONTENT else _UNKNOWN
         match value.known:
             case _Mark.MESSAGE:
                 if key in ("role", "from"):
