@@ -127,7 +127,9 @@ def _found(request: Request) -> Costs:
         with copying(f"encoding {request.corpus}") as bar:
             return costs(request, bar)
     except FactMissing as missing:
-        raise TokauditError(f"{request.path or request.tokenizers[0]}: {missing.reason}") from missing
+        path = request.path or request.tokenizers[0]
+        hint = f"`tokaudit check {path}` says what is there and what is not"
+        raise TokauditError(f"{path}: {missing.reason}", hint=hint) from missing
 
 
 def _outcome(text: str, found: Costs) -> Outcome:

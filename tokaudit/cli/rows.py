@@ -84,7 +84,7 @@ def rows(
         with progress(f"reading {path}"):
             found = list_rows(path, wanted, tokenizer=tokenizer, ledger=recorded)
     except FactMissing as missing:
-        hint = "the rows are read from *.safetensors in that directory"
+        hint = f"`tokaudit check {path}` says what is there and what is not"
         raise TokauditError(f"{path}: {missing.reason}", hint=hint) from missing
     return Outcome(_rows.RENDER[format](found, view))
 

@@ -23,7 +23,9 @@ COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "bl
 WIDEST = 100  # longer lines are hard to read
 NARROWEST = 20
 LEAST_COLUMN = 24  # a column of text narrower than this goes below its label
-_WORD = re.compile(r' *(?:(?:[a-z/]{1,20} )?\d+ "[^" ]+"[^ ]*|[^ ]+)| +')  # pad 7 "<pad>", is one word
+_WORD = re.compile(  # pad 7 "<pad>", is one word, and so is 8.3 %,
+    r' *(?:(?:[a-z/]{1,20} )?\d+ "[^" ]+"[^ ]*|[\d.]+ %[^ ]*|[^ ]+)| +'
+)
 
 
 class Page:
@@ -103,7 +105,7 @@ class Page:
 def wrap(text: str, first: int, further: int) -> list[str]:
     """The text in pieces of so many cells: the ``first`` one, the ``further`` ones.
 
-    It breaks at spaces, not around an id and the text of its token, and within a word only where that is
+    It breaks at spaces, not within an id and the text of its token or a percentage, and within a word only where that is
     wider than a whole piece. Nothing but the one space at each break is lost: runs of spaces stay.
     """
     pieces: list[str] = []

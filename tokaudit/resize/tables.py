@@ -24,7 +24,10 @@ def growing_tables(contract: Contract) -> tuple[Table, ...]:
     """
     embeddings = contract.embeddings
     if isinstance(embeddings.input_or, Missing):
-        raise Refused(f"no input table: {embeddings.input_or.reason}")
+        raise Refused(
+            f"no input table: {embeddings.input_or.reason}",
+            hint="`tokaudit check` says what is there and what is not",
+        )
     _refuse_entangled(contract, embeddings)
     _refuse_cut_logits(contract)
     tables = tuple(_growing(embeddings))
