@@ -105,8 +105,9 @@ class Page:
 def wrap(text: str, first: int, further: int) -> list[str]:
     """The text in pieces of so many cells: the ``first`` one, the ``further`` ones.
 
-    It breaks at spaces, not within an id and the text of its token or a percentage, and within a word only where that is
-    wider than a whole piece. Nothing but the one space at each break is lost: runs of spaces stay.
+    It breaks at spaces, not within an id and the text of its token or a percentage, and within a word only
+    where that is wider than a whole piece. Nothing but the one space at each break is lost: runs of spaces
+    stay.
     """
     pieces: list[str] = []
     current = ""
