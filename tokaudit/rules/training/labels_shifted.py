@@ -6,6 +6,8 @@ from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 
+_TAKEN = ("labels", "label_ids")  # what model classes and the Trainer of transformers take them as
+
 
 class LabelsShifted(Rule):
     """The labels are the inputs moved by one; the model moves them again.
@@ -14,6 +16,8 @@ class LabelsShifted(Rule):
 
     Labels that are the next input at nine of ten positions or more, and the input at their own position at
     fewer than half of them. Labels of other tasks (of masked language models, of translations) are neither.
+    It is a note where the column is called `targets` or `target_ids`: no model class of transformers takes
+    it by that name, and loops that do mostly want it moved.
 
     ## Why it matters
 
@@ -33,7 +37,9 @@ class LabelsShifted(Rule):
         labels = contract.data.labels
         if not labels.moved:
             return
-        column = next(column for column in contract.data.columns if column.labels)
+        columns = [column for column in contract.data.columns if column.labels]
+        column = next((column for column in columns if column.labels in _TAKEN), columns[0])
+        named = column.labels in _TAKEN
         yield self.finding(
             f"{labels.shifted} of {labels.followed} labels are the next input, and {labels.same} of "
             f"{labels.trained} are their own: the labels are moved by one already",
@@ -41,5 +47,8 @@ class LabelsShifted(Rule):
                 Claim(column.at, f"the inputs of {column.labels}"),
             ],
             why="model classes move labels themselves: each position would learn the token after the next",
-            fix="give the inputs as labels, unmoved",
+            fix="give the inputs as labels, unmoved"
+            if named
+            else f"nothing where the loss takes {column.labels} as they are; else give the inputs as labels",
+            severity=self.severity if named else Severity.NOTE,
         )
