@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import pyarrow as pa
 import pytest
 import token_data
 from command import RUN, environment, tokaudit
@@ -122,6 +123,28 @@ def test_labels_are_in_the_json(model: Path, tmp_path: Path) -> None:
     assert (labels.items, labels.trained, labels.same) == (76, 75, 75)
     run = tokaudit("check", model, "--data", "a.parquet", "--format", "json", cwd=tmp_path)
     assert json.loads(run.stdout)["facts"]["data"]["labels"]["trained"] == 75
+
+
+@pytest.mark.parametrize(("name", "severity"), [("labels", Severity.ERROR), ("targets", Severity.NOTE)])
+def test_moved_labels_are_wrong_where_a_model_class_takes_them(
+    name: str, severity: Severity, model: Path, tmp_path: Path
+) -> None:
+    row = {"input_ids": TEXT, name: [*TEXT[1:], END]}
+    (tmp_path / "moved.jsonl").write_text(json.dumps(row))
+    assert found(api.check(model, data=tmp_path / "moved.jsonl"))["TA904"] is severity
+
+
+def test_data_without_a_single_id_leaves_no_verdict(model: Path, ids: Path, tmp_path: Path) -> None:
+    """Whatever was to be audited is not there; an empty file among others is fine."""
+    schema = pa.schema([("input_ids", pa.list_(pa.int32()))])
+    with pa.ipc.new_stream(tmp_path / "batches.arrow", schema):
+        pass
+    np.save(tmp_path / "array.npy", np.zeros((0, 8), dtype="uint16"))
+    (tmp_path / "raw.bin").touch()
+    for name in ("batches.arrow", "array.npy", "raw.bin"):
+        report = api.check(model, data=tmp_path / name)
+        assert [error.code for error in report.unreadable] == ["no-data"]
+        assert api.check(model, data=[tmp_path / name, ids]).verdict() is Verdict.PASS
 
 
 def test_without_data_the_rules_say_so(model: Path) -> None:

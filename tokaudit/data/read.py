@@ -42,8 +42,12 @@ def read_data(
     measure = measure_of(contract)
     units = list(_plans(run, files, options, measure, problems))
     if not units:
-        return Missing("no token data could be read"), tuple(problems)
+        return Missing("no token data could be read"), tuple(
+            problems or [_no_ids(path) for path in files[:1]]
+        )
     statistics = count(run, units, measure, options, problems)
+    if not (statistics.items or problems):
+        problems.append(_no_ids(files[0]))
     columns = tuple(dict.fromkeys(unit.column for unit in units))
     texts = _texts(process, statistics.samples)
     data = TokenData(columns, statistics, measure.rows, complete=not problems, texts_or=texts)
@@ -172,6 +176,12 @@ def grouped(units: Iterable[Unit], nbytes: int) -> Iterator[list[Unit]]:
         size += unit.nbytes
     if group:
         yield group
+
+
+def _no_ids(file: str) -> Unreadable:
+    return Unreadable(
+        "no-data", file, "no ids in it, nor in any other file", hint="what wrote it stopped early"
+    )
 
 
 def _lost(file: str, lost: Lost) -> Unreadable:
