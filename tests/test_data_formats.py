@@ -181,6 +181,21 @@ def test_the_dtype_of_a_raw_file_is_deduced(dtype: str, found: str, tmp_path: Pa
     assert counted(tmp_path / "train.bin", MEASURE).items == 300
 
 
+@pytest.mark.parametrize("rows", [[[1, 2]], [[3, 0, 1, 2] * 100], [[200, 1, 0, 3]]])
+def test_pairs_of_small_ids_are_not_taken_for_wider_ones(rows: Rows, tmp_path: Path) -> None:
+    writers.write_bin(tmp_path / "train.bin", rows, "uint16")
+    assert counted(tmp_path / "train.bin", MEASURE).counts[: 1 + max(flat(rows))].tolist() == [
+        flat(rows).count(id) for id in range(1 + max(flat(rows)))
+    ]
+
+
+@pytest.mark.parametrize("stray", [70_000, 131_073])
+def test_wide_ids_are_read_as_such_though_some_have_no_row(stray: int, tmp_path: Path) -> None:
+    writers.write_bin(tmp_path / "train.bin", [[*range(1, 200), stray]], "uint32")
+    found = counted(tmp_path / "train.bin", MEASURE)
+    assert (found.items, found.most) == (200, stray)
+
+
 def test_a_stated_dtype_is_taken_as_it_is(tmp_path: Path) -> None:
     writers.write_bin(tmp_path / "train.bin", [[1, 2, 3, 4]], "uint32")
     (unit,) = units_of(tmp_path / "train.bin", dtype="uint16")

@@ -67,18 +67,27 @@ def _header(file: OpenFile) -> RawTokens | None:
 def _deduced(file: OpenFile, required_rows: int) -> str:
     """The widest dtype in which a sample of the file is plausible throughout.
 
-    Read too wide, two ids make one number, which is far too large unless every other id is next to 0.
+    Read too wide, two ids make one number, which is far too large unless every other id is next to 0: then
+    16 bits are taken where all such ids have rows and most of the wide ones have none.
     """
     limit = max(_LIKELY_IDS, 2 * required_rows)
     for dtype, code in _CANDIDATES:
-        size = width(dtype)
-        if file.size % size:
+        if file.size % width(dtype):
             continue
-        for start in {0, file.size // 2 // size * size}:
-            length = min(_SAMPLE_BYTES, file.size - start) // size * size
-            numbers = struct.unpack(f"<{length // size}{code}", file.read(start, length))
-            if not all(0 <= number < limit for number in numbers):
-                break
-        else:
+        numbers = _sample(file, dtype, code)
+        if all(0 <= number < limit for number in numbers):
+            in_range = sum(number < required_rows for number in numbers)
+            if 2 * in_range < len(numbers) and max(_sample(file, *_CANDIDATES[-1])) < required_rows:
+                break  # ids like 1, 2, 1, 2 also make plausible pairs
             return dtype
     return "uint16"
+
+
+def _sample(file: OpenFile, dtype: str, code: str) -> list[int]:
+    """Ids from the beginning and from the middle of the file."""
+    size = width(dtype)
+    found: list[int] = []
+    for start in (0, file.size // 2 // size * size):
+        length = min(_SAMPLE_BYTES, file.size - start) // size * size
+        found += struct.unpack(f"<{length // size}{code}", file.read(start, length))
+    return found
