@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from models import FIXTURES
 
-from tokaudit.contract import ChatTemplate
+from tokaudit.contract import ChatTemplate, Document, Missing
 from tokaudit.findings import Location
 from tokaudit.formats import chat_template
 from tokaudit.formats.chat_template import MOST_CHARACTERS
+from tokaudit.formats.chat_templates import FILE, stated_templates, template_files
 
 AT = Location("chat_template.jinja")
 
@@ -421,3 +422,22 @@ def test_whatever_the_template_reading_it_ends_without_an_exception(template: st
 @given(st.text(max_size=60), st.sets(st.text(max_size=6), max_size=4))
 def test_any_text_is_read_without_an_exception(template: str, known: set[str]) -> None:
     assert isinstance(read(template, known), ChatTemplate)
+
+
+def test_the_default_file_of_templates_comes_first_and_others_have_names() -> None:
+    names = ["additional_chat_templates/b.jinja", "additional_chat_templates/a.jinja", "other/c.jinja"]
+    named = [("a", "additional_chat_templates/a.jinja"), ("b", "additional_chat_templates/b.jinja")]
+    assert list(template_files([*names, "additional_chat_templates/README.md", "d.jinja"])) == named
+    assert list(template_files([*names, FILE])) == [("default", FILE), *named]
+
+
+def test_templates_inside_a_file_are_one_or_have_names() -> None:
+    def stated(value: object) -> list[tuple[str, str, str]]:
+        document = Document(Location("tokenizer_config.json"), {"chat_template": value})
+        return [(name, source, str(at)) for name, source, at in stated_templates(document)]
+
+    where = "tokenizer_config.json#/chat_template"
+    assert stated("T") == [("default", "T", where)]
+    named = [{"name": "tool", "template": "T"}, {"template": "U"}, {"name": "no"}, {"template": 1}, "V"]
+    assert stated(named) == [("tool", "T", f"{where}/0/template"), ("1", "U", f"{where}/1/template")]
+    assert stated(None) == stated({"template": "T"}) == list(stated_templates(Missing("none"))) == []

@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from token_data import WRITERS, read_all
 
 from tokaudit.contract.data import (
+    LEAST_JUDGED,
     DataOptions,
     DataStatistics,
+    DecodedSample,
     LabelStatistics,
     Place,
     Sample,
+    TokenData,
     capacity,
 )
 from tokaudit.data import read
@@ -28,7 +31,7 @@ from tokaudit.data.find import find
 from tokaudit.data.read import UNIT_BYTES, Found
 from tokaudit.data.spans import SpanUnit
 from tokaudit.data.tally import Measure, merged
-from tokaudit.errors import Unreadable, UsageError
+from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.parallel import Lost
 
 MEASURE = Measure(rows=300, bins=320, pad=0, ends=(2,))
@@ -87,6 +90,73 @@ def test_counts_of_other_lengths_are_not_merged() -> None:
 def test_counts_have_64_bits() -> None:
     part = DataStatistics(array("q", [2**40]))
     assert part.merge(part).counts[0] == merged([part, part], 1).counts[0] == 2**41
+
+
+def sample(file: str, length: int) -> Sample:
+    return Sample(file, "", tuple(range(length)))
+
+
+def told(text: str, length: int = LEAST_JUDGED, **of_all: object) -> TokenData:
+    """Data of which one sample is as long as that, with the text that the tokenizer gives for it."""
+    statistics = DataStatistics(array("q", [1, 0, 2]), **of_all)  # type: ignore[arg-type]
+    return TokenData((), statistics, 3, True, (DecodedSample(sample("a", length), text),))
+
+
+def test_the_first_samples_of_all_parts_are_kept_and_no_more() -> None:
+    parts = [DataStatistics(array("q", [1]), samples=(sample(name, 1),)) for name in "fbdaec"]
+    assert [kept.file for kept in merged(parts, 1).samples] == ["a", "b", "c", "d"]
+    assert merged(parts, 1) == reduce(DataStatistics.merge, parts)
+
+
+@pytest.mark.parametrize(
+    ("trained", "same", "followed", "shifted", "of_inputs", "moved"),
+    [
+        (100, 100, 90, 0, True, False),
+        (100, 50, 100, 90, True, False),
+        (100, 49, 100, 90, False, True),
+        (100, 49, 100, 89, False, False),
+        (100, 0, 0, 0, False, False),
+        (100, 0, 1, 1, False, True),
+        (0, 0, 0, 0, True, False),
+    ],
+)
+def test_labels_are_the_inputs_or_the_inputs_moved_by_one_where_most_say_so(
+    trained: int, same: int, followed: int, shifted: int, of_inputs: bool, moved: bool
+) -> None:
+    labels = LabelStatistics(trained=trained, same=same, followed=followed, shifted=shifted)
+    assert (labels.of_inputs, labels.moved) == (of_inputs, moved)
+
+
+def test_without_labels_it_is_said_whether_they_are_absent_or_of_another_length() -> None:
+    with pytest.raises(FactMissing, match="the data has no labels"):
+        _ = told("").labels
+    with pytest.raises(FactMissing, match="no row has as many labels as inputs"):
+        _ = told("", labels=LabelStatistics(unaligned=1)).labels
+    labels = LabelStatistics(unaligned=1, items=1)
+    assert told("", labels=labels).labels == labels
+
+
+def test_fewer_than_64_ids_tell_nothing_of_their_tokenizer() -> None:
+    assert told("", items=64).telling.items == 64
+    assert told("text", 64).garbled == 0
+    for asked in (lambda: told("", items=63).telling, lambda: told("text", 63).garbled):
+        with pytest.raises(FactMissing, match="fewer than 64 ids are too few"):
+            asked()
+
+
+def test_broken_characters_count_once_for_each_run_and_not_at_the_end() -> None:
+    assert told("a\ufffd\ufffdb\ufffdc\ufffd", 100).garbled == 0.02
+
+
+def test_frequent_ids_come_first_the_smaller_of_two_and_none_that_never_occurs() -> None:
+    assert DataStatistics(array("q", [1, 0, 2, 1])).frequent(9) == [(2, 2), (0, 1), (3, 1)]
+    assert DataStatistics(array("q", [1, 0, 2, 1])).frequent(2) == [(2, 2), (0, 1)]
+
+
+def test_ids_without_a_row_are_negative_beyond_the_counts_or_beyond_the_rows() -> None:
+    found = DataStatistics(array("q", [1, 5, 7]), negative=10, beyond=100)
+    assert [found.without_row(rows) for rows in (3, 2, 1)] == [110, 117, 122]
+    assert [found.count(id) for id in (-1, 0, 2, 3)] == [0, 1, 7, 0]
 
 
 rows_of_ids = st.lists(st.lists(st.integers(-5, 400), min_size=1, max_size=6), min_size=1, max_size=20)

@@ -514,6 +514,16 @@ def test_rs23_what_goes_along_and_what_does_not(tmp_path: Path) -> None:
     assert not any(b"secret" in path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
 
 
+def test_folders_below_the_eighth_are_left_behind(source: Path, tmp_path: Path) -> None:
+    eighth = source.joinpath(*"abcdefgh")
+    (eighth / "ninth").mkdir(parents=True)
+    (eighth / "notes.txt").write_text("kept")
+    result = resize(source, tmp_path / "out", ASKED)
+    assert (tmp_path / "out").joinpath(*"abcdefgh", "notes.txt").read_text() == "kept"
+    left = [(entry.name, entry.reason) for entry in result.left_behind]
+    assert left == [("a/b/c/d/e/f/g/h/ninth", "deeper than 8 folders")]
+
+
 def test_a_set_of_weights_that_loaders_pass_over_is_left_behind(tmp_path: Path) -> None:
     source = build(in_shards(untied(), 3), tmp_path / "in")
     build({"safetensors": untied()["safetensors"]}, source)
