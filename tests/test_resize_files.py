@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from models import FIXTURES, base, build
-from resizing import EMBED, HEAD, data, in_shards, tables, tensor, untied
+from resizing import EMBED, HEAD, data, in_shards, tables, tensor, untied, with_rows
 
 import tokaudit.resize.write as writing
 from tokaudit.cli import main
@@ -401,19 +401,21 @@ def test_rs16_a_tokenizer_that_changes_meanwhile_gives_no_result(
         resize(source, tmp_path / "out", Request(rows=336), to_tokenizer=other)
 
 
+@pytest.mark.parametrize("row", [0, 7, 319, 321, 335])
 def test_a_copy_that_came_out_different_is_not_published(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    row: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by a kernel that copies wrongly: nothing of it is trusted."""
+    """As by a kernel that copies wrongly: nothing of it is trusted. The new token takes row 320 of 336."""
+    source = build(with_rows(untied(), 336), tmp_path / "in")
     original = writing.write_old_bytes
 
     def damaged(file: Any, plan: Any, out: int, progress: Any) -> None:
         original(file, plan, out, progress)
-        start = plan.tables[HEAD] + 7 * 16
+        start = plan.tables[HEAD] + row * 16
         os.pwrite(out, bytes([os.pread(out, 1, start)[0] ^ 1]), start)
 
     monkeypatch.setattr(writing, "write_old_bytes", damaged)
-    with pytest.raises(Exception, match=rf"row 7 of {HEAD} came out different"):
+    with pytest.raises(Exception, match=rf"row {row} of {HEAD} came out different"):
         resize(source, tmp_path / "out", ASKED)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
