@@ -74,6 +74,12 @@ def test_rules_are_selected_by_code_slug_and_hundred() -> None:
     assert all(code.startswith("TA2") for code in hundred)
 
 
+@pytest.mark.parametrize(("select", "ignore"), [(["TA2"], ["TA2"]), ([], ["TA"]), (["TA205"], ["TA2"])])
+def test_a_selection_that_leaves_no_rule_is_no_pass(select: list[str], ignore: list[str]) -> None:
+    with pytest.raises(UsageError, match="no rule is left"):
+        select_rules(select, ignore)
+
+
 def test_a_rule_that_does_not_exist_is_named_with_a_guess() -> None:
     with pytest.raises(UsageError, match="eos-disagre") as caught:
         select_rules(["eos-disagre"])

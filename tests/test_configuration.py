@@ -604,7 +604,7 @@ reason = "the server stops it by text"
 
 
 def test_what_cannot_be_read_is_never_set_aside(project: Path) -> None:
-    written(project / "tokaudit.toml", 'ignore = ["TA"]')
+    written(project / "tokaudit.toml", 'select = ["TA108"]')
     (project / "models" / "good" / "config.json").write_text("{")
     result = tokaudit("check", "models/good", cwd=project)
     assert result.returncode == 2

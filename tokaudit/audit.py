@@ -31,7 +31,8 @@ MOST_FREQUENT = 5  # ids of token data that a report shows
 def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[type[Rule], ...]:
     """The rules that a selection names: codes, slugs or prefixes of codes ("TA2" is every tie rule).
 
-    An empty ``select`` means all that files can breach. Raises UsageError for a name that no rule has.
+    An empty ``select`` means all that files can breach. Raises UsageError for a name that no rule has, and
+    where no rule is left.
     """
     chosen = [
         rule
@@ -46,7 +47,10 @@ def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
                 f"no rule is called {name!r}",
                 hint=f"did you mean {guess}?" if guess else "`tokaudit rules` lists them",
             )
-    return tuple(rule for rule in chosen if not any(_matches(rule, name) for name in ignore))
+    left = tuple(rule for rule in chosen if not any(_matches(rule, name) for name in ignore))
+    if not left:
+        raise UsageError("no rule is left to check", hint="what is selected is ignored, or off, as well")
+    return left
 
 
 def _matches(rule: type[Rule], name: str) -> bool:
