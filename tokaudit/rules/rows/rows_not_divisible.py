@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import lcm
 
 from tokaudit.contract import Contract, Table
 from tokaudit.findings import Finding, Severity
@@ -26,8 +27,8 @@ class RowsNotDivisible(Rule):
 
     ## How to fix it
 
-    `tokaudit resize SRC DST --pad-to-multiple-of 64` (or a multiple of N) adds rows at the end; ids
-    stay as they are.
+    `tokaudit resize SRC DST --pad-to-multiple-of 64` (for N ranks: the least common multiple of 64 and N)
+    adds rows at the end; ids stay as they are.
     """
 
     code = "TA112"
@@ -57,6 +58,6 @@ class RowsNotDivisible(Rule):
             why="the ranks cannot share the rows evenly"
             if asked
             else "kernels prefer round sizes; nothing is wrong",
-            fix=f"`tokaudit resize SRC DST --pad-to-multiple-of {max(divisor, ROUND)}` adds rows at the end",
+            fix=f"`tokaudit resize SRC DST --pad-to-multiple-of {lcm(divisor, ROUND)}` adds rows at the end",
             severity=severity,
         )
