@@ -663,3 +663,50 @@ def test_the_audit_of_an_adapter_loads_no_heavy_library(tmp_path: Path) -> None:
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("task", "architecture", "generates"),
+    [
+        ("CAUSAL_LM", "LlamaModel", True),
+        ("SEQ_2_SEQ_LM", "LlamaModel", True),
+        ("SEQ_CLS", "LlamaForCausalLM", False),
+        ("FEATURE_EXTRACTION", None, False),
+        (None, "LlamaForCausalLM", True),
+        (None, "LlamaModel", False),
+        (None, None, True),
+    ],
+)
+def test_an_adapter_is_for_generation_where_its_task_or_else_its_base_is(
+    task: str | None, architecture: str | None, generates: bool, tmp_path: Path
+) -> None:
+    stated = {"json": {"adapter_config.json": {"task_type": task, "base_model_name_or_path": "org/absent"}}}
+    adapter = build(changed(base("adapter"), stated), tmp_path / "adapter")
+    given = None
+    if architecture is not None:
+        named = {"json": {"config.json": {"architectures": [architecture]}}}
+        given = str(build(changed(base("llama"), named), tmp_path / "base"))
+    assert load(adapter, options=tokaudit.contract.Options(base=given)).generates is generates
+
+
+@pytest.mark.parametrize(
+    ("flag", "says", "tied"),
+    [
+        (True, "tied", True),
+        (False, "untied", False),
+        (None, "not stated: LlamaForCausalLM is untied by default", False),
+    ],
+)
+def test_what_the_base_says_about_the_tie_is_its_flag_or_the_default(
+    flag: bool | None, says: str, tied: bool, tmp_path: Path
+) -> None:
+    stated = {"json": {"config.json": {"tie_word_embeddings": flag}}}
+    model = build(changed(base("llama"), stated if flag is not None else {}), tmp_path / "base")
+    if flag is None:
+        config = json.loads((model / "config.json").read_text("utf-8"))
+        del config["tie_word_embeddings"]
+        (model / "config.json").write_text(json.dumps(config), "utf-8")
+    adapter = build(base("adapter"), tmp_path / "adapter")
+    found = load(adapter, options=tokaudit.contract.Options(base=str(model))).adapter.base
+    assert [claim.says for claim in found.tie_claims()] == [says]
+    assert found.embeddings.tie.tied is tied

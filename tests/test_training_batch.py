@@ -513,6 +513,7 @@ def test_labels_that_were_moved_are_found(batch: Tensors, last: int) -> None:
     assert found(report) == ["TA925"]
     assert report.findings[0].severity is Severity.ERROR
     assert "10 of 10 are the input at the next position" in report.findings[0].message
+    assert "predict the token after the next" in report.findings[0].why
 
 
 def test_labels_of_a_stream_of_tokens_that_were_moved_are_found() -> None:
@@ -526,6 +527,7 @@ def test_labels_that_were_moved_the_other_way_are_found(batch: Tensors) -> None:
     report = audit(batch)
     assert found(report) == ["TA925"]
     assert "the input at the position before" in report.findings[0].message
+    assert "repeat its input" in report.findings[0].why
 
 
 def test_labels_that_were_moved_are_found_behind_inputs_with_noise() -> None:
@@ -560,6 +562,8 @@ def test_moved_labels_are_a_note_for_a_module_that_may_want_them(
     batch["labels"] = torch.cat([batch["labels"][:, 1:], torch.full((2, 1), IGNORE)], 1)
     report = audit(batch, module())
     assert [(finding.rule, finding.severity) for finding in report.findings] == [("TA925", severity)]
+    assert ("right for a loss" in report.findings[0].why) is (severity is Severity.NOTE)
+    assert ("nothing where the loss takes them so" in report.findings[0].fix) is (severity is Severity.NOTE)
 
 
 def test_ends_of_texts_without_labels_are_found(batch: Tensors) -> None:
