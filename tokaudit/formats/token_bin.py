@@ -68,7 +68,7 @@ def _deduced(file: OpenFile, required_rows: int) -> str:
     """The widest dtype in which a sample of the file is plausible throughout.
 
     Read too wide, two ids make one number, which is far too large unless every other id is next to 0: then
-    16 bits are taken where all such ids have rows and most of the wide ones have none.
+    16 bits are taken where all such ids have rows and a tenth of the wide ones has none.
     """
     limit = max(_LIKELY_IDS, 2 * required_rows)
     for dtype, code in _CANDIDATES:
@@ -76,11 +76,18 @@ def _deduced(file: OpenFile, required_rows: int) -> str:
             continue
         numbers = _sample(file, dtype, code)
         if all(0 <= number < limit for number in numbers):
-            in_range = sum(number < required_rows for number in numbers)
-            if 2 * in_range < len(numbers) and max(_sample(file, *_CANDIDATES[-1])) < required_rows:
-                break  # ids like 1, 2, 1, 2 also make plausible pairs
+            if _is_of_pairs(file, numbers, required_rows):
+                break
             return dtype
     return "uint16"
+
+
+def _is_of_pairs(file: OpenFile, numbers: list[int], required_rows: int) -> bool:
+    """Whether the numbers are rather two ids each: 1, 2, 1, 2 also make plausible numbers of 32 bits."""
+    with_row = sum(number < required_rows for number in numbers)
+    if 10 * with_row > 9 * len(numbers) or not numbers:
+        return False
+    return max(_sample(file, *_CANDIDATES[-1])) < required_rows
 
 
 def _sample(file: OpenFile, dtype: str, code: str) -> list[int]:
