@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tokaudit.contract import Document, Fact, Witness
+from tokaudit.contract.vocabulary import Pipeline
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
 from tokaudit.formats.added_tokens import added_file_table, decoder_table
@@ -214,6 +215,22 @@ def test_a_model_without_merges_says_so() -> None:
     pipeline = reading(model={"type": "WordLevel", "vocab": VOCAB, "unk_token": "a"}).pipeline
     with pytest.raises(FactMissing, match="has no merges"):
         _ = pipeline.merges
+
+
+def with_merges(merges: list[object]) -> Pipeline:
+    model = {"type": "BPE", "vocab": VOCAB, "merges": merges}
+    return Pipeline(Document(Location("tokenizer.json"), {"model": model}), "BPE")
+
+
+def test_both_spellings_of_merges_are_read() -> None:
+    assert with_merges(["a b", ["c", "d e"]]).merges == (("a", "b"), ("c", "d e"))
+    assert with_merges([]).merges == ()
+
+
+@pytest.mark.parametrize("odd", ["a", "a b c", [], ["a"], ["a", "b", "c"], ["a", 1], 7, None, {"a": "b"}])
+def test_merges_that_are_no_pairs_are_no_merges(odd: object) -> None:
+    with pytest.raises(FactMissing, match="not all pairs"):
+        _ = with_merges(["a b", odd]).merges
 
 
 def test_added_tokens_decoder_has_the_ids_as_keys() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,27 @@ def test_a_vocabulary_file_of_the_tokenizer_before_tokens_were_added_agrees(tmp_
     merges = "\n".join(" ".join(merge) for merge in document["model"]["merges"])
     (model / "merges.txt").write_text("#version: 0.2\n" + merges + "\n", encoding="utf-8")
     assert tokaudit.check(model).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda merges: merges[:-1], "number 47 is missing and"),
+        (lambda merges: [*merges, ("q", "q")], 'number 48 is "q q" and missing'),
+        (lambda merges: [("q", "q"), *merges[1:]], 'number 0 is "q q" and'),
+    ],
+)
+def test_the_first_merge_that_differs_is_named(
+    change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]], says: str, tmp_path: Path
+) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    document = json.loads((model / "tokenizer.json").read_text("utf-8"))
+    merges = [tuple(merge) for merge in document["model"]["merges"]]
+    lines = [" ".join(merge) for merge in change(merges)]
+    (model / "merges.txt").write_text("\n".join(["#version: 0.2", *lines, ""]), encoding="utf-8")
+    message = found(tokaudit.check(model), "TA401").message
+    assert f"list different merges ({len(lines)} and {len(merges)}): " in message
+    assert says in message
 
 
 def test_a_reserved_place_that_a_special_token_took_is_no_disagreement(tmp_path: Path) -> None:
