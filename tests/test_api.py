@@ -49,6 +49,12 @@ def test_check_loads_the_directory_and_runs_the_selected_rules(
     assert loader.calls == [(Path("model"), None, Options())]
 
 
+def test_one_rule_may_be_named_without_a_list(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokaudit.audit, "run", lambda contract, rules: [rule.code for rule in rules])
+    assert "TA205" not in tokaudit.check("model", select="TA2", ignore="TA205")
+    assert "TA201" in tokaudit.check("model", select="TA2", ignore="TA205")
+
+
 def test_check_hands_every_option_on(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokaudit.audit, "run", lambda contract, rules: EMPTY)
     tokaudit.check("model", tokenizer="other", read_weights=False, tensor_parallel=8, deep=True)

@@ -74,8 +74,8 @@ def check(
     path: str | os.PathLike[str],
     *,
     tokenizer: str | os.PathLike[str] | None = None,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
     read_weights: bool = True,
     tensor_parallel: int | None = None,
     deep: bool = False,
@@ -88,16 +88,16 @@ def check(
 ) -> Report:
     """Audit one model directory.
 
-    ``tokenizer`` takes the tokenizer from another directory. ``select`` and ``ignore`` name rules by code,
-    slug or the beginning of a code ("TA2"). Without ``read_weights`` no weights file is opened.
-    ``tensor_parallel`` is the number of devices that the rows are to be divided among. ``deep`` reads the
-    values of the tables. ``lock`` is the file of a lock to compare with. ``base`` is the directory of the
+    ``tokenizer`` takes the tokenizer from another directory. ``select`` and ``ignore`` name rules, one or
+    several, by code, slug or the beginning of a code ("TA2"). Without ``read_weights`` no weights file is
+    opened. ``tensor_parallel`` is the number of devices that the rows are to be divided among. ``deep`` reads
+    the values of the tables. ``lock`` is the file of a lock to compare with. ``base`` is the directory of the
     model that an adapter is for, ``optimizer`` a file or directory with the state of the optimizer.
     ``data`` names token data: files, directories or patterns; ``dtype`` is that of raw files ("uint16"), and
     ``engine`` counts it: "local" or "ray".
 
-    Raises UsageError for a rule that does not exist, and UsageError or Unreadable where nothing can be
-    audited. Parts that cannot be read are listed in ``Report.unreadable``.
+    Raises UsageError for a rule that does not exist or where none is left, and UsageError or Unreadable where
+    nothing can be audited. Parts that cannot be read are listed in ``Report.unreadable``.
     """
     import os
     from dataclasses import replace
@@ -106,7 +106,7 @@ def check(
     from tokaudit.contract import Options
     from tokaudit.load import load
 
-    rules = select_rules(tuple(select), tuple(ignore))
+    rules = select_rules(_names(select), _names(ignore))
     options = Options(tensor_parallel=tensor_parallel, read_weights=read_weights, deep=deep)
     options = replace(
         options,
@@ -119,6 +119,11 @@ def check(
 
         options = replace(options, lock=read(lock))
     return run(load(path, tokenizer=tokenizer, options=options), rules)
+
+
+def _names(rules: str | Iterable[str]) -> tuple[str, ...]:
+    """A text is one name, and not a list of its letters."""
+    return (rules,) if isinstance(rules, str) else tuple(rules)
 
 
 def check_data(

@@ -180,7 +180,7 @@ class DataStatistics:
     ``beyond`` counts ids at or past the end of ``counts``. ``outside`` is the first id without a row.
     """
 
-    counts: array[int]
+    counts: array[int] = field(repr=False)
     items: int = 0
     beyond: int = 0
     negative: int = 0
