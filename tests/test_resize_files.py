@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from models import FIXTURES, base, build
-from resizing import EMBED, HEAD, data, in_shards, tables, tensor, untied, with_rows
+from resizing import EMBED, HEAD, data, in_shards, tables, tensor, tied, untied, with_rows
 
 import tokaudit.resize.write as writing
 from tokaudit.cli import main
@@ -644,6 +644,8 @@ def test_the_manifest_says_what_was_done_and_digests_what_was_read_and_written(t
     (token,) = manifest["tokens"]
     assert (token["id"], token["content"]) == (320, "<|new|>")
     assert abs(sum(piece["weight"] for piece in token["input"]["constituents"]) - 1) < 1e-4
+    assert token["output"]["constituents"] == token["input"]["constituents"]
+    assert [table["side"] for table in manifest["tensors"]] == ["input", "output"]
     assert token["norm"] == round(result.rows[0].norm, 6)
     assert 0 <= token["norm_percentile"] <= 100
     for side, directory in (("source", source), ("result", tmp_path / "out")):
@@ -659,6 +661,13 @@ def test_the_manifest_says_what_was_done_and_digests_what_was_read_and_written(t
         assert entry["old_rows_sha256"] == hashlib.sha256(old).hexdigest()
         new = b"".join(tables(tmp_path / "out")[entry["name"]][:320])
         assert new == old
+
+
+def test_the_manifest_of_a_tied_model_has_one_side(tmp_path: Path) -> None:
+    resize(build(tied(), tmp_path / "in"), tmp_path / "out", ASKED)
+    manifest = data(tmp_path / "out" / MANIFEST)
+    assert [table["side"] for table in manifest["tensors"]] == ["input"]
+    assert [token["output"] for token in manifest["tokens"]] == [None]
 
 
 def test_a_large_shard_is_digested_by_its_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

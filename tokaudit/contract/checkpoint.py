@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -275,19 +275,17 @@ class Embeddings:
     source: str
     input_or: Table | Missing
     output_or: Table | Missing
-    biases: tuple[Table, ...] = ()
-    secondary: tuple[Table, ...] = ()
-    extra_inputs: tuple[Table, ...] = ()  # further input tables with ids of their own range (Idefics, Molmo)
-    tie_or: Tie | Missing = field(default_factory=lambda: Missing("the architecture is unknown"))
-    vocab_sizes: tuple[Fact[int], ...] = ()
-    candidates: tuple[Tensor, ...] = ()
-    generates: bool = False  # the class has an output table in its family record, and is used for generation
-    language_model: bool = True  # False where the class has no input table by design
-    inverted: bool = False
-    tie_partner_or: Table | Missing = field(default_factory=lambda: Missing("the architecture is unknown"))
-    expected_input_or: RowCount | Missing = field(
-        default_factory=lambda: Missing("the rows that the architecture asks for are not known")
-    )
+    biases: tuple[Table, ...]
+    secondary: tuple[Table, ...]
+    extra_inputs: tuple[Table, ...]  # further input tables with ids of their own range (Idefics, Molmo)
+    tie_or: Tie | Missing
+    vocab_sizes: tuple[Fact[int], ...]
+    candidates: tuple[Tensor, ...]
+    generates: bool  # the class has an output table in its family record, and is used for generation
+    language_model: bool  # False where the class has no input table by design
+    inverted: bool
+    tie_partner_or: Table | Missing
+    expected_input_or: RowCount | Missing  # the rows that the architecture asks for
 
     @property
     def input(self) -> Table:

@@ -277,6 +277,7 @@ class _Guess:
             output_or=output or self.missing("output"),
             biases=tuple(self.biases(output or given)),
             secondary=tuple(self.copies(given)),
+            extra_inputs=(),
             tie_or=tie,
             vocab_sizes=tuple(self.describing(given)),
             candidates=others,
