@@ -14,7 +14,6 @@ from tokaudit.findings import Claim, Location
 
 NOT_AN_ADAPTER = Missing("not an adapter (there is no adapter_config.json)")
 _GENERATING = ("CAUSAL_LM", "SEQ_2_SEQ_LM")  # of PEFT's task types
-_NOT_COMPARED = Missing("the tables were not compared")
 
 
 class Change(enum.Enum):
@@ -42,8 +41,8 @@ class AdaptedTable:
     tensor: Tensor
     axis: int
     rows_or: int | Missing
-    hidden: int | None = None
-    malformed: str = ""
+    hidden: int | None
+    malformed: str
 
     def says(self, words: str) -> Claim:
         return Claim(self.tensor.at, words)
@@ -58,8 +57,8 @@ class ChosenTokens:
 
     kind: TableKind
     ids: Fact[tuple[int, ...]]
-    malformed: tuple[str, ...] = ()
-    stored: Tensor | None = None
+    malformed: tuple[str, ...]
+    stored: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Base:
     config_or: Document | Missing
     embeddings: Embeddings
     vocabulary_or: Vocabulary | Missing
-    comparison_or: TableComparison | Missing = _NOT_COMPARED
+    comparison_or: TableComparison | Missing
 
     def at(self, place: Location) -> Location:
         """A location inside the base, as the report of the adapter names it."""
@@ -159,10 +158,10 @@ class Adapter:
     method: str
     base_or: Base | Missing
     tables_or: tuple[AdaptedTable, ...] | Missing
-    chosen: tuple[ChosenTokens, ...] = ()
-    comparison_or: TableComparison | Missing = _NOT_COMPARED
-    keeps_tie: bool = False
-    beside_model: bool = False
+    chosen: tuple[ChosenTokens, ...]
+    comparison_or: TableComparison | Missing
+    keeps_tie: bool
+    beside_model: bool
 
     @property
     def base(self) -> Base:

@@ -90,7 +90,7 @@ class DamagedFile:
     file: str
     damage: Damage
     reason: str
-    hint: str = ""
+    hint: str
     named_by: Location | None = None
     code: str = ""
 
@@ -261,10 +261,9 @@ class Embeddings:
 
     ``architecture`` is the class that config.json names. ``source`` says how the tables were found:
     "LlamaForCausalLM" style record, or "name and shape". ``candidates`` are the 2-D tensors that might
-    have been meant where the input table was not found.
-    ``vocab_sizes`` are the config fields that describe these tables, ``unrelated_sizes`` those that do not
-    (a vision tower's). ``expected_input`` is how many rows the configuration gives the input table and those
-    that continue it; it is known without the weights.
+    have been meant where the input table was not found. ``vocab_sizes`` are the config fields that describe
+    these tables. ``expected_input`` is how many rows the configuration gives the input table and those that
+    continue it; it is known without the weights.
     ``inverted`` says that only the output table is stored under a tie: ``input_or`` is Missing then, and
     the output table tells the rows. ``tie_partner`` is the table whose storage the output table shares
     under a tie: the input table, or the decoder's where an encoder-decoder pair has two.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tokaudit.contract import (
     AddedToken,
@@ -48,9 +48,9 @@ class Facts:
     report: Report
     request: Request
     tables: tuple[Table, ...]
+    roles: Mapping[Role, str]
     added: tuple[AddedToken, ...] = ()
     rows: tuple[NewRow, ...] = ()
-    roles: Mapping[Role, str] = field(default_factory=dict)
     special_map: Document | Missing = NOT_READ
     index: Document | Missing = NOT_READ
     target: Contract | None = None

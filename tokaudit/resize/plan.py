@@ -66,7 +66,7 @@ class TensorEdit:
     table: Table
     rows_after: int
     output_side: bool
-    filler: int | None = None
+    filler: int | None
 
     @property
     def shape_after(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class Plan:
     tied: bool
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    shards: tuple[Shard, ...] = ()
+    shards: tuple[Shard, ...]
 
     @property
     def nothing_to_do(self) -> bool:

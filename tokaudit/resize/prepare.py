@@ -59,7 +59,7 @@ def _prepared(opening: Opening, other: Opening | None, request: Request) -> Prep
     refuse_adapter(contract)
     report = audit.run(contract)
     refuse_broken_source(report, request)
-    facts = Facts(contract, report, request, growing_tables(contract), roles=request.roles)
+    facts = Facts(contract, report, request, growing_tables(contract), request.roles)
     asked, process = contract, _running(opening)
     if other is not None:
         target = other.contract(Options(read_weights=False))

@@ -45,7 +45,7 @@ class Result:
     report: Report
     rows: tuple[WrittenRow, ...]
     left_behind: tuple[LeftBehind, ...]
-    abandoned: tuple[Path, ...] = ()
+    abandoned: tuple[Path, ...]
 
 
 def resize(
