@@ -603,6 +603,22 @@ reason = "the server stops it by text"
     assert "TA304" not in {result["ruleId"] for result in log["runs"][0]["results"]}
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("TOKAUDIT_FAIL_ONN", "did you mean TOKAUDIT_FAIL_ON?"),
+        ("TOKAUDIT_STRICT", "there is no such setting"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_noted(project: Path, name: str, says: str) -> None:
+    result = tokaudit("check", "models/good", cwd=project, **{name: "1"})
+    assert result.returncode == 0
+    assert result.stderr == f"tokaudit: note: {name} says nothing: {says}\n"
+    assert tokaudit("check", "models/good", "--isolated", cwd=project, **{name: "1"}).stderr == ""
+    for known in ("TOKAUDIT_PATIENCE", "TOKAUDIT_DEBUG"):
+        assert tokaudit("check", "models/good", cwd=project, **{known: "1"}).stderr == ""
+
+
 def test_what_cannot_be_read_is_never_set_aside(project: Path) -> None:
     written(project / "tokaudit.toml", 'select = ["TA108"]')
     (project / "models" / "good" / "config.json").write_text("{")

@@ -12,6 +12,7 @@ from tokaudit.findings import Severity
 from tokaudit.text import closest
 
 PREFIX = "TOKAUDIT_"
+OTHER_VARIABLES = ("TOKAUDIT_CONFIG", "TOKAUDIT_DEBUG", "TOKAUDIT_PATIENCE")  # no options of an audit
 LEVELS: Mapping[object, Severity] = {severity.word: severity for severity in Severity}
 COLOURS = ("auto", "always", "never")
 
@@ -60,12 +61,24 @@ def choices(values: Mapping[str, object], where: Callable[[str], str]) -> Choice
 
 def from_environment(environ: Mapping[str, str]) -> Choices:
     """``TOKAUDIT_FAIL_ON=warning`` ...; lists are separated by commas, an empty variable says nothing."""
+    stated = {key: environ[_variable(key)] for key in READERS if environ.get(_variable(key))}
+    return choices({key: _typed(key, value) for key, value in stated.items()}, _variable)
 
-    def variable(key: str) -> str:
-        return PREFIX + key.replace("-", "_").upper()
 
-    stated = {key: environ[variable(key)] for key in READERS if environ.get(variable(key))}
-    return choices({key: _typed(key, value) for key, value in stated.items()}, variable)
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """A note for each variable that looks like an option and is none: whoever set it expects it to count."""
+    known = (*map(_variable, READERS), *OTHER_VARIABLES)
+    notes = []
+    for name in sorted(set(environ) - set(known)):
+        if name.startswith(PREFIX) and environ[name]:
+            guess = closest(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known])
+            instead = f"did you mean {PREFIX}{guess}?" if guess else "there is no such setting"
+            notes.append(f"{name} says nothing: {instead}")
+    return notes
+
+
+def _variable(key: str) -> str:
+    return PREFIX + key.replace("-", "_").upper()
 
 
 def _typed(key: str, value: str) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokaudit import configuration
-from tokaudit.choices import PREFIX, Choices, choices, from_environment
+from tokaudit.choices import PREFIX, Choices, choices, from_environment, unknown_variables
 from tokaudit.configuration import SettingsFile
 
 
@@ -25,6 +25,7 @@ def settings(
     if isolated:
         return given, None, []
     file, notes = _file(config or os.environ.get(f"{PREFIX}CONFIG"), audited)
+    notes += unknown_variables(os.environ)
     given = given.over(from_environment(os.environ))
     if file is None:
         return given, None, notes
