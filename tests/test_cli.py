@@ -372,6 +372,25 @@ def test_a_full_disk_is_exit_2_with_one_line(tokaudit: Tokaudit, command: str) -
     assert result.stderr == "tokaudit: error: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["check clean --format json", "schema report"])
+def test_a_disk_that_fills_up_within_the_report_is_exit_2(
+    tokaudit: Tokaudit, tmp_path: Path, command: str, unbuffered: str
+) -> None:
+    """Unbuffered, Python takes a write of the first kilobyte for one of everything."""
+    result = tokaudit.shell(
+        f"ulimit -f 1; PYTHONUNBUFFERED={unbuffered} tokaudit {command} > {tmp_path}/report; echo $? >&2"
+    )
+    assert (tmp_path / "report").stat().st_size == 1024
+    assert result.stderr == "tokaudit: error: standard output cannot be written: File too large\n2\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_report_is_whole_whether_python_buffers_or_not(tokaudit: Tokaudit, unbuffered: str) -> None:
+    result = tokaudit.shell(f"PYTHONUNBUFFERED={unbuffered} tokaudit schema report | (sleep 1; cat)")
+    json.loads(result.stdout)
+
+
 @pytest.mark.parametrize("command", ["check clean", "check error", "--version"])
 def test_a_closed_standard_output_is_exit_2_with_one_line(tokaudit: Tokaudit, command: str) -> None:
     result = tokaudit.shell(f"tokaudit {command} >&-")

@@ -6,6 +6,7 @@ What they can show is asked of ``sys.__stdout__``: ``sys.stdout`` collects while
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import shutil
@@ -74,12 +75,32 @@ def write(text: str) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        sys.stdout.write(text)
+        _write_all(sys.stdout, text)
         sys.stdout.flush()
     except BrokenPipeError:
         pass
     except OSError as error:
         raise TokauditError(f"standard output cannot be written: {error.strerror}") from error
+
+
+def _write_all(stream: TextIO, text: str) -> None:
+    """Write without Python's buffer, and go on after a short write.
+
+    Where a disk is full, the buffer would be tried again when Python ends, and a stream without a buffer
+    (PYTHONUNBUFFERED) would lose the rest without an error.
+    """
+    stream.flush()
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    if not isinstance(raw, io.RawIOBase):
+        stream.write(text)
+        return
+    rest = memoryview(text.encode(stream.encoding, "backslashreplace"))
+    while rest:
+        written = raw.write(rest)
+        if written is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        rest = rest[written:]
 
 
 def complain(lines: str) -> None:
