@@ -15,7 +15,7 @@ import reports
 from command import PROJECT, tokaudit
 
 from tokaudit import configuration
-from tokaudit.choices import Choices, from_environment
+from tokaudit.choices import Choices, from_environment, unknown_variables
 from tokaudit.configuration import SettingsFile, find, read
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.findings import Severity
@@ -607,7 +607,7 @@ reason = "the server stops it by text"
     ("name", "says"),
     [
         ("TOKAUDIT_FAIL_ONN", "did you mean TOKAUDIT_FAIL_ON?"),
-        ("TOKAUDIT_STRICT", "there is no such setting"),
+        ("TOKAUDIT_STRICT", "--strict is an option only"),
     ],
 )
 def test_a_variable_that_is_no_setting_is_noted(project: Path, name: str, says: str) -> None:
@@ -615,8 +615,16 @@ def test_a_variable_that_is_no_setting_is_noted(project: Path, name: str, says: 
     assert result.returncode == 0
     assert result.stderr == f"tokaudit: note: {name} says nothing: {says}\n"
     assert tokaudit("check", "models/good", "--isolated", cwd=project, **{name: "1"}).stderr == ""
-    for known in ("TOKAUDIT_PATIENCE", "TOKAUDIT_DEBUG"):
-        assert tokaudit("check", "models/good", cwd=project, **{known: "1"}).stderr == ""
+
+
+def test_a_variable_of_another_program_is_passed_over() -> None:
+    others = {
+        "TOKAUDIT_PATIENCE": "4",
+        "TOKAUDIT_DEBUG": "1",
+        "TOKAUDIT_CANARY": "file",
+        "TOKAUDIT_STRICT": "",
+    }
+    assert unknown_variables(others) == []
 
 
 def test_what_cannot_be_read_is_never_set_aside(project: Path) -> None:

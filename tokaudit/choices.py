@@ -12,7 +12,8 @@ from tokaudit.findings import Severity
 from tokaudit.text import closest
 
 PREFIX = "TOKAUDIT_"
-OTHER_VARIABLES = ("TOKAUDIT_CONFIG", "TOKAUDIT_DEBUG", "TOKAUDIT_PATIENCE")  # no options of an audit
+OTHER_VARIABLES = ("CONFIG", "DEBUG", "PATIENCE")  # no options of an audit
+ONLY_OPTIONS = ("STRICT", "TOKENIZER", "LOCK", "BASE", "OPTIMIZER", "QUIET", "VERBOSE", "ISOLATED")
 LEVELS: Mapping[object, Severity] = {severity.word: severity for severity in Severity}
 COLOURS = ("auto", "always", "never")
 
@@ -66,14 +67,20 @@ def from_environment(environ: Mapping[str, str]) -> Choices:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """A note for each variable that looks like an option and is none: whoever set it expects it to count."""
-    known = (*map(_variable, READERS), *OTHER_VARIABLES)
+    """A note for each variable that is nearly one of ours, or an option that has none: it says nothing.
+
+    Whoever set it expects it to count. Other programs may have variables of that prefix, too.
+    """
+    known = [_variable(key).removeprefix(PREFIX) for key in READERS] + [*OTHER_VARIABLES]
     notes = []
-    for name in sorted(set(environ) - set(known)):
-        if name.startswith(PREFIX) and environ[name]:
-            guess = closest(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known])
-            instead = f"did you mean {PREFIX}{guess}?" if guess else "there is no such setting"
-            notes.append(f"{name} says nothing: {instead}")
+    for name in sorted(environ):
+        word = name.removeprefix(PREFIX)
+        if word == name or word in known or not environ[name]:
+            continue
+        if word in ONLY_OPTIONS:
+            notes.append(f"{name} says nothing: --{word.lower()} is an option only")
+        elif guess := closest(word, known):
+            notes.append(f"{name} says nothing: did you mean {PREFIX}{guess}?")
     return notes
 
 
