@@ -47,7 +47,7 @@ class OptimizerRowsMismatch(Rule):
         else:
             pairs = list(_by_shape(contract, tables, state))
         for table, moments in pairs:
-            if not has_shape(moments.tensors, table.tensor.shape):
+            if moments.shape[table.axis] != table.tensor.shape[table.axis]:
                 yield self._mismatch(table, moments, state)
         if not pairs:
             raise FactMissing(f"{state.at.file} keeps nothing of the shape of a table: they may be frozen")
@@ -98,17 +98,16 @@ def _by_shape(
     claimed: set[str] = set()
     for shape, group in groups.items():
         own = [moments for moments in state.parameters if has_shape(moments.tensors, shape)]
-        yield from zip(group, own, strict=False)
         claimed |= {moments.name for moments in own}
-        lacking = group[len(own) :]
         strangers = [
             moments
             for moments in state.parameters
             if moments.name not in claimed and moments.shape not in shapes and _alike(moments.shape, group[0])
         ]
-        if lacking and len(strangers) == len(lacking):
-            yield from zip(lacking, strangers, strict=True)
+        if len(own) + len(strangers) == len(group):
             claimed |= {moments.name for moments in strangers}
+            own = [moments for moments in state.parameters if moments in own or moments in strangers]
+        yield from zip(group, own, strict=False)
 
 
 def _parameters(embeddings: Embeddings, tables: Sequence[Table]) -> Iterator[Table]:
