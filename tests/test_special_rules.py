@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from models import base, build
+from models import base, build, changed
 
+import tokaudit
 from tokaudit import audit
 from tokaudit.contract import Options
 from tokaudit.findings import Finding, Severity
@@ -309,3 +311,29 @@ def test_no_published_tokenizer_or_configuration_gets_an_error(real: Path) -> No
         assert errors == [], folder.name
         seen += 1
     assert seen > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "ordinary"),
+    [
+        *[("word", True), ("a<b>c", True), ("\u2581word", True)],
+        *[("<|mask|>", False), ("</s>", False), ("[MASK]", False), ("<mask>\n", False), ("\n", False)],
+    ],
+)
+def test_a_token_of_the_base_vocabulary_in_brackets_is_no_piece_of_text(
+    text: str, ordinary: bool, tmp_path: Path
+) -> None:
+    model = build(
+        changed(base("llama"), {"json": {"config.json": {"mask_token_id": 303}}}), tmp_path / "model"
+    )
+    path = model / "tokenizer.json"
+    document = json.loads(path.read_text("utf-8"))
+    vocab, merges = document["model"]["vocab"], document["model"]["merges"]
+    (last,) = [content for content, id in vocab.items() if id == 303]
+    document["model"]["merges"] = [merge for merge in merges if "".join(merge) != last]
+    document["model"]["vocab"] = {
+        text if id == 303 else content: id for content, id in vocab.items() if content != text
+    }
+    path.write_text(json.dumps(document), "utf-8")
+    rules = {finding.rule for finding in tokaudit.check(model).findings}
+    assert ("TA308" in rules) is ordinary

@@ -21,7 +21,6 @@ from tokaudit.contract import (
 from tokaudit.findings import Location
 from tokaudit.text import json_kind, json_value, shown
 
-MODEL_TYPES = ("BPE", "Unigram", "WordPiece", "WordLevel")
 LARGEST_ID = 2**32 - 1  # the library keeps ids in 32 bits
 
 

@@ -70,10 +70,7 @@ class SpecialIdNamesAnotherToken(Rule):
                 (id, text, because)
                 for id in group[0].ids[:MOST_IDS]
                 if (text := vocabulary.text(id)) is not None
-                if (
-                    because := _contradiction(contract, group[0], id, text)
-                    or _misnamed(contract, group[0], id, text)
-                )
+                if (because := _mistaken(contract, group[0], id, text))
             ]
             if wrong:
                 yield self._finding(contract, group, wrong)
