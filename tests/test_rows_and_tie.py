@@ -143,6 +143,20 @@ def test_an_inverted_tie_that_the_weights_declare_is_a_warning(tmp_path: Path) -
     ]
 
 
+def test_rows_of_an_inverted_tie_are_those_of_the_output_table(tmp_path: Path) -> None:
+    stored = {"model.embed_tokens.weight": None, "lm_head.weight": {"dtype": "BF16", "shape": [310, 8]}}
+    change = {
+        "json": {"config.json": {"tie_word_embeddings": True}},
+        "safetensors": {"model.safetensors": stored},
+    }
+    report = tokaudit.check(build(changed(base("llama"), change), tmp_path / "model"))
+    beyond = [finding for finding in report.findings if finding.rule in ("TA101", "TA102")]
+    assert beyond
+    for finding in beyond:
+        assert "the input embeddings have 310 rows" in finding.message
+        assert "310 rows: ids 0 to 309" in {claim.says for claim in finding.claims}
+
+
 def test_tables_of_two_dtypes_under_a_tie_differ_in_every_row(tmp_path: Path) -> None:
     change = {
         "json": {"config.json": {"tie_word_embeddings": True}},
