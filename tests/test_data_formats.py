@@ -284,6 +284,7 @@ DAMAGED = {
     "odd.bin": (b"\x01\x02\x03", "data-truncated"),
     "lfs.bin": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "data-format"),
     "header.bin": (struct.pack("<3i", 20240520, 1, 10**9) + bytes(1012), "data-truncated"),
+    "below-zero.bin": (struct.pack("<3i", 20240520, 1, -1) + bytes(1012), "data-truncated"),
     "html.parquet": (b"<!DOCTYPE html><html>", "data-format"),
     "empty.arrow": (b"", "data-format"),
     "cut.parquet": (b"PAR1" + bytes(50), "data-damaged"),

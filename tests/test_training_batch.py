@@ -571,6 +571,7 @@ def test_ends_of_texts_without_labels_are_found(batch: Tensors) -> None:
     report = audit(batch)
     assert found(report) == ["TA926"]
     assert report.findings[0].message == "2 ends of texts have no label: first 2 at input_ids[0, 7]"
+    assert report.findings[0].fix == "keep the label of the token that ends a text"
 
 
 def test_the_classical_trap_padding_with_the_end_of_sequence_is_found(tokenizer: Any) -> None:
@@ -582,6 +583,7 @@ def test_the_classical_trap_padding_with_the_end_of_sequence_is_found(tokenizer:
     assert found(report) == ["TA926"]
     assert report.findings[0].message.startswith('2 ends of texts have no label: first 2 "</s>" at input_ids')
     assert "pads as well" in report.findings[0].claims[0].says
+    assert "mask labels where the attention mask is 0" in report.findings[0].fix
 
 
 def test_padding_with_the_end_of_sequence_is_fine_where_ends_keep_their_labels(batch: Tensors) -> None:
