@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -757,6 +758,15 @@ def test_operations_that_wait_are_counted() -> None:
         ids = torch.arange(4)
         assert ids[ids > 1].sum().item() == 5
     assert waits.names == ["index", "_local_scalar_dense"]
+
+
+@pytest.mark.parametrize("make", [lambda ids: ids.to("meta"), torch.Tensor.to_sparse], ids=["meta", "sparse"])
+def test_a_tensor_without_values_to_look_at_skips_the_rules(
+    make: Callable[[torch.Tensor], torch.Tensor], batch: Tensors
+) -> None:
+    report = audit_batch({"input_ids": make(batch["input_ids"])}, 512, pad_id=PAD)
+    assert report.findings == ()
+    assert "TA921" in {skip.rule.code for skip in report.skipped}
 
 
 def test_the_batch_is_left_as_it_was(batch: Tensors) -> None:

@@ -74,9 +74,9 @@ def shown_shape(tensor: torch.Tensor) -> str:
 
 
 def _tensor(name: str, value: object) -> torch.Tensor | Malformed | None:
-    """The value as a tensor; None for an object that is not of numbers, as a mask of flex attention."""
+    """The value as a tensor; None for one without numbers to look at, as a mask of flex attention."""
     if isinstance(value, torch.Tensor):
-        return None if value.is_nested or value.layout is not torch.strided else value
+        return None if value.is_nested or value.is_meta or value.layout is not torch.strided else value
     if not isinstance(value, list | tuple) and not hasattr(value, "__array__"):
         return None
     try:
