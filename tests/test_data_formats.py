@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +344,17 @@ def test_an_index_of_megatron_may_not_lie(index: bytes, code: str | None, tmp_pa
     with pytest.raises(Unreadable) as raised:
         units_of(tmp_path / "a.bin")
     assert raised.value.code == code
+
+
+def test_an_archive_that_numpy_did_not_write_is_not_unpacked(tmp_path: Path) -> None:
+    array = io.BytesIO()
+    np.save(array, np.arange(9))
+    for method in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", method) as archive:
+            archive.writestr("input_ids.npy", array.getvalue())
+        with pytest.raises(Unreadable, match="compressed as NumPy does not") as caught:
+            units_of(tmp_path / "a.npz")
+        assert caught.value.code == "data-header"
 
 
 def test_nulls_among_ids_are_damage_and_rows_of_null_are_empty(tmp_path: Path) -> None:

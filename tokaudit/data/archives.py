@@ -18,6 +18,7 @@ from tokaudit.formats import limits, npy
 from tokaudit.sources import open_named
 from tokaudit.text import shown
 
+_WRITTEN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # by NumPy; other methods have errors of their own
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -86,6 +87,11 @@ def plan(path: str, name: str) -> list[ArchiveUnit]:
         problems: dict[str, Unreadable] = {}
         for info in members:
             column = info.filename.removesuffix(".npy")
+            if info.compress_type not in _WRITTEN:
+                problems[column] = Unreadable(
+                    "data-header", f"{name}/{info.filename}", "compressed as NumPy does not compress"
+                )
+                continue
             try:
                 header = _header(archive, info.filename, name)
             except Unreadable as error:
