@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from ledgers import Model, batch, loss_of, norms, paths, recorded, train
 from torch import nn
 
-from tokaudit.contract.ledger import Residual
+from tokaudit.contract.ledger import Ledger, Residual
 from tokaudit.errors import UsageError
 from tokaudit.training import GradientLedger
 
@@ -182,6 +184,12 @@ def test_visits_count_positions_by_id() -> None:
     ledger = recorded(Model())
     seen = torch.cat([batch(step).flatten() for step in range(3)])
     assert list(ledger.facts.visits) == torch.bincount(seen, minlength=40).tolist()
+
+
+def test_a_new_id_past_the_counts_was_not_visited() -> None:
+    """As that of an output table with more rows than the input table."""
+    ledger = Ledger(1, 1, array("q", [3, 0, 2]), (), new_ids=(1, 2, 3))
+    assert (ledger.visited_new, ledger.visited_old) == ((2,), (0,))
 
 
 def test_the_update_is_how_far_a_row_moved_whoever_moved_it() -> None:
