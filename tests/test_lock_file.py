@@ -302,6 +302,20 @@ def test_without_weights_tables_are_skipped(tmp_path: Path) -> None:
     assert skipped_reasons(report) == {"TA505": "--no-weights was given"}
 
 
+def test_without_a_tokenizer_or_a_configuration_special_ids_are_not_compared(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    lock = lock_file(model)
+    (model / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    report = tokaudit.check(model, lock=lock, select=["TA504"])
+    assert (report.findings, report.checked) == ((), ())
+    assert "tokenizer" in skipped_reasons(report)["TA504"]
+    (tmp_path / "tokenizer.json").rename(model / "tokenizer.json")
+    (model / "config.json").unlink()
+    report = tokaudit.check(model, lock=lock, select=["TA504"])
+    assert (report.findings, report.checked) == ((), ())
+    assert "config.json" in skipped_reasons(report)["TA504"]
+
+
 def test_contents_are_compared_with_deep_and_not_passed_over_without(tmp_path: Path) -> None:
     model = build(base("llama"), tmp_path / "model")
     lock = lock_file(model, deep=True)
