@@ -480,13 +480,14 @@ def test_new_tokens_of_a_base_vocabulary_are_decomposed_without_themselves(tmp_p
     other = tmp_path / "other"
     shutil.copytree(source, other, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
     document = data(other / "tokenizer.json")
-    document["model"]["vocab"]["toast"] = 320
+    document["model"]["vocab"] |= {"toast": 320, "[SEP]oat": 321}
     (other / "tokenizer.json").write_text(json.dumps(document))
     paths = ("tokenizer", "json/tokenizer_config.json", "json/special_tokens_map.json")
     weights = build(changed(base("bert"), {}, paths), tmp_path / "weights")
     for directory in (source, weights):
         plan = plan_resize(directory, Request(), to_tokenizer=other)
-        assert [piece.content for piece in plan.rows[0].input.pieces] == ["t", "##o", "##a", "##s", "##t"]
+        pieces = [[piece.content for piece in row.input.pieces] for row in plan.rows]
+        assert pieces == [["t", "##o", "##a", "##s", "##t"], ["[SEP]", "o", "##a", "##t"]]
 
 
 def test_to_tokenizer_goes_without_tokens_of_its_own(source: Path) -> None:
