@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tokaudit.contract.ledger import Residual, TableLedger
 from tokaudit.errors import UsageError
+from tokaudit.findings import Severity
 from tokaudit.training import GradientLedger
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -394,6 +395,24 @@ def test_the_paths_add_up_in_models_of_transformers(architecture: str, options: 
         assert adds_up(table), table.residual_or
         assert any(table.input_gradients) is table.looked_up
         assert any(table.output_gradients) is table.gives_logits
+
+
+@pytest.mark.parametrize(("start", "severity"), [(0, Severity.NOTE), (2, Severity.WARNING)])
+def test_a_pad_token_that_begins_what_a_decoder_reads_is_read_rightly(start: int, severity: Severity) -> None:
+    """With another beginning, the pad row is read at padding that is not masked, and that is what it says."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    model = T5ForConditionalGeneration(T5Config(**T5, decoder_start_token_id=start, pad_token_id=0))
+    optimizer = sgd(model)
+    ids = batch(0).clamp(min=3)
+    if start:
+        ids[0, -1] = 0
+    with GradientLedger(model, optimizer=optimizer, pad_id=0) as ledger:
+        model(input_ids=ids, labels=batch(1).clamp(min=3)).loss.backward()
+        optimizer.step()
+    (finding,) = [finding for finding in ledger.report().findings if finding.rule == "TA932"]
+    assert finding.severity is severity
+    assert "through the input path" in finding.message
 
 
 def test_an_encoder_without_logits_has_an_input_path_alone() -> None:

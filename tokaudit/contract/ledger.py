@@ -80,7 +80,8 @@ class Ledger:
 
     ``visits`` counts, by id, the positions of inputs whose gradient came back (of a table that takes no
     gradient: the positions looked up). ``new_ids`` are the ids that the caller calls new. ``contents`` are
-    texts of tokens by id. ``file`` is where it was read from, "" for one in memory.
+    texts of tokens by id. ``pad_starts`` where the pad id also begins what a decoder reads, as T5's does; a
+    file does not say it. ``file`` is where it was read from, "" for one in memory.
     """
 
     steps: int
@@ -91,6 +92,7 @@ class Ledger:
     pad_id: int | None = None
     contents: Mapping[int, str] = field(default_factory=dict, repr=False)
     file: str = ""
+    pad_starts: bool = False
 
     @property
     def input(self) -> TableLedger | None:

@@ -221,6 +221,7 @@ class GradientLedger:
             new_ids=self.new_ids,
             pad_id=self.pad_id,
             contents=self._contents,
+            pad_starts=self.pad_id in _decoder_starts(unwrapped(self._model)),
         )
 
     def rows(self) -> tuple[LedgerRow, ...]:
@@ -327,6 +328,13 @@ def _checked(ids: Iterable[int], rows: int) -> tuple[int, ...]:
         if not 0 <= id < rows:
             raise UsageError(f"new_ids: there is no row {id}", hint=f"the table has {counted(rows, 'row')}")
     return found
+
+
+def _decoder_starts(model: nn.Module) -> set[int]:
+    """The ids that a model of transformers puts before the labels that its decoder reads."""
+    configs = (getattr(model, "config", None), getattr(model, "generation_config", None))
+    starts = (getattr(config, "decoder_start_token_id", None) for config in configs)
+    return {start for start in starts if isinstance(start, int)}
 
 
 def _contents(tokenizer: object) -> dict[int, str]:

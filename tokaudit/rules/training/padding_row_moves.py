@@ -23,8 +23,9 @@ class PaddingRowMoves(Rule):
     A row of the pad id that moved within the recorded training steps, and why: its gradient through the
     output path (the softmax pushes the logit of every token down that is not the answer), its gradient
     through the input path, or neither (weight decay, momentum). It is a note for the output path, weight
-    decay and momentum, and a warning for the input path. It looks at recorded training steps, and is skipped
-    where the pad id is not known.
+    decay and momentum, and a warning for the input path; a note, too, where the pad token also begins what a
+    decoder reads (T5, Marian, Pegasus). It looks at recorded training steps, and is skipped where the pad id
+    is not known.
 
     ## Why it matters
 
@@ -66,15 +67,21 @@ class PaddingRowMoves(Rule):
             f"the pad row {ledger.named(pad)} of {table.name} moved {table.updates[pad]:.3g} {window(ledger)}"
             f": {', and '.join(causes)}",
             [Claim(ledger.at(table, pad), f"visited {ledger.row(pad).visits} times; moved")],
-            why="what stands at padding reaches the loss: it is not masked, or the token is no padding alone"
-            if unmasked
-            else "nothing, as long as padding is masked; a pad row of zeros does not stay so",
+            why=_why(unmasked, ledger.pad_starts),
             fix="give the attention mask, and -100 as label of padding"
-            if unmasked
+            if unmasked and not ledger.pad_starts
             else "nothing; to keep the row, write it back after each step",
-            severity=Severity.WARNING if unmasked else Severity.NOTE,
+            severity=Severity.WARNING if unmasked and not ledger.pad_starts else Severity.NOTE,
             subject=f"{table.name} pad",
         )
+
+
+def _why(unmasked: bool, starts: bool) -> str:
+    if unmasked and starts:
+        return "it also begins what the decoder reads: whether padding is masked cannot be told from its row"
+    if unmasked:
+        return "what stands at padding reaches the loss: it is not masked, or the token is no padding alone"
+    return "nothing, as long as padding is masked; a pad row of zeros does not stay so"
 
 
 def _without(table: TableLedger) -> str:
