@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokaudit.cli.options import (
+    ColorOrSettings,
+    Config,
+    Dtype,
+    Engine,
+    FailOn,
+    Format,
+    Isolated,
+    Output,
+    Quiet,
+    Strict,
+)
 from tokaudit.cli.outcome import Outcome
-from tokaudit.reporters import names
 
 if TYPE_CHECKING:
     from tokaudit.errors import Unreadable, UsageError
@@ -44,16 +55,8 @@ def check(
             "--data", metavar="PATH", help="Also audit token data (TA9xx): files, directories, patterns."
         ),
     ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", metavar="NAME", help="Of raw token data, as uint16.  [default: deduced]"),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine", metavar="NAME", help="What counts token data: local or ray.  [default: local]"
-        ),
-    ] = None,
+    dtype: Dtype = None,
+    engine: Engine = None,
     no_weights: Annotated[
         bool | None,
         typer.Option("--no-weights/--weights", help="Open no weights file; what needs one is skipped."),
@@ -76,41 +79,18 @@ def check(
         bool | None,
         typer.Option("--deep/--no-deep", help="Read every row (TA6xx), try every token (TA409)."),
     ] = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-on",
-            metavar="LEVEL",
-            help="note, warning or error: exit 1 from this level on.  [default: error]",
-        ),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="The same as --fail-on warning.")] = False,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help=f"One of: {', '.join(names())}.  [default: terminal]",
-        ),
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output", "-o", metavar="FORMAT=FILE", help="Also write a report to a file; repeatable."
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings only.")] = False,
+    fail_on: FailOn = None,
+    strict: Strict = False,
+    format: Format = None,
+    output: Output = None,
+    quiet: Quiet = False,
     verbose: Annotated[
         bool,
         typer.Option(
             "--verbose", "-v", help="Print notes in full, and the skipped rules with their reasons."
         ),
     ] = False,
-    color: Annotated[
-        str | None,
-        typer.Option("--color", metavar="WHEN", help="auto, always or never.  [default: auto]"),
-    ] = None,
+    color: ColorOrSettings = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", metavar="N", help="Audit so many models at once.  [default: all cores]"),
@@ -129,14 +109,8 @@ def check(
         str | None,
         typer.Option("--write-baseline", metavar="FILE", help="Accept today's findings: write that file."),
     ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option("--config", metavar="FILE", help="Take settings from this file."),
-    ] = None,
-    isolated: Annotated[
-        bool,
-        typer.Option("--isolated", help="Take no settings from files and environment variables."),
-    ] = False,
+    config: Config = None,
+    isolated: Isolated = False,
 ) -> Outcome:
     """Audit model directories.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokaudit.cli.options import Color, TextOrJson
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -50,10 +51,8 @@ def cost(
         list[str] | None,
         typer.Option("--tokenizer", metavar="DIR", help="Beside it this tokenizer's vocabulary; repeatable."),
     ] = None,
-    format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
-    ] = "terminal",
-    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+    format: TextOrJson = "terminal",
+    color: Color = "auto",
 ) -> Outcome:
     """Say what a vocabulary costs: tables, training, logits, texts.
 

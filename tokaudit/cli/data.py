@@ -6,8 +6,19 @@ from typing import Annotated
 
 import typer
 
+from tokaudit.cli.options import (
+    ColorOrSettings,
+    Config,
+    Dtype,
+    Engine,
+    FailOn,
+    Format,
+    Isolated,
+    Output,
+    Quiet,
+    Strict,
+)
 from tokaudit.cli.outcome import Outcome
-from tokaudit.reporters import names
 
 
 def data(
@@ -17,51 +28,21 @@ def data(
     tokenizer: Annotated[
         str, typer.Option("--tokenizer", metavar="DIR", help="The tokenizer that the data was made with.")
     ],
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", metavar="NAME", help="Of raw files, as uint16.  [default: deduced]"),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option("--engine", metavar="NAME", help="What counts: local or ray.  [default: local]"),
-    ] = None,
+    dtype: Dtype = None,
+    engine: Engine = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", metavar="N", help="Count in so many processes.  [default: all cores]"),
     ] = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-on",
-            metavar="LEVEL",
-            help="note, warning or error: exit 1 from this level on.  [default: error]",
-        ),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="The same as --fail-on warning.")] = False,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", "-f", metavar="FORMAT", help=f"One of: {', '.join(names())}.  [default: terminal]"
-        ),
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output", "-o", metavar="FORMAT=FILE", help="Also write a report to a file; repeatable."
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print findings only.")] = False,
+    fail_on: FailOn = None,
+    strict: Strict = False,
+    format: Format = None,
+    output: Output = None,
+    quiet: Quiet = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print notes in full.")] = False,
-    color: Annotated[
-        str | None,
-        typer.Option("--color", metavar="WHEN", help="auto, always or never.  [default: auto]"),
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Take settings from this file.")
-    ] = None,
-    isolated: Annotated[
-        bool, typer.Option("--isolated", help="Take no settings from files and environment variables.")
-    ] = False,
+    color: ColorOrSettings = None,
+    config: Config = None,
+    isolated: Isolated = False,
 ) -> Outcome:
     """Audit token data: ids, dtypes and labels against a tokenizer.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokaudit.cli.options import Color, TextOrJson
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ def diff(
         bool, typer.Option("--deep", help="Also compare the rows of the tokens that both have.")
     ] = False,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Open no weights file.")] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
-    ] = "terminal",
-    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+    format: TextOrJson = "terminal",
+    color: Color = "auto",
 ) -> Outcome:
     """Say what differs between A and B, and whether B will do.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tokaudit.cli.options import Color
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def resize(
     force: Annotated[
         bool, typer.Option("--force", help="Go on where the source has errors in its special tokens or tie.")
     ] = False,
-    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+    color: Color = "auto",
 ) -> Outcome:
     """Grow a vocabulary: copy SRC to DST with more tokens and rows.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokaudit.cli.options import Color
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def rows(
     format: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: csv, json, terminal.")
     ] = "terminal",
-    color: Annotated[str, typer.Option("--color", metavar="WHEN", help="auto, always or never.")] = "auto",
+    color: Color = "auto",
 ) -> Outcome:
     """Show rows of the tables: their norms, nearest tokens and uses.
 
