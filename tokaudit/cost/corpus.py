@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -53,7 +53,15 @@ def read_text(path: str) -> Text:
     with open_named(path) as file:
         if not file.size:
             raise Unreadable("empty-file", path, "expected a text, found an empty file")
-        return Text(path, file.size, sum(len(piece.split()) for piece in pieces(file)))
+        return Text(path, file.size, _words(pieces(file)))
+
+
+def _words(parts: Iterable[str]) -> int:
+    words, within = 0, False  # within a word that the next part may go on with
+    for part in parts:
+        words += len(part.split()) - (within and not part[0].isspace())
+        within = not part[-1].isspace()
+    return words
 
 
 def pieces(file: OpenFile) -> Iterator[str]:
