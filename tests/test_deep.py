@@ -82,6 +82,7 @@ def test_rows_are_read_where_the_trial_fails(model: Path, monkeypatch: pytest.Mo
     begin = TokenizerProcess.try_tokens
 
     def dying(process: TokenizerProcess) -> Any:
+        process._process.send_signal(signal.SIGSTOP)  # it shall not have answered by then
         finish = begin(process)
         process._process.kill()
         return finish
