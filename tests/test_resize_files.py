@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from models import FIXTURES, base, build
-from resizing import EMBED, HEAD, data, in_shards, tables, tensor, tied, untied, with_rows
+from resizing import EMBED, HEAD, both_copies, data, in_shards, tables, tensor, tied, untied, with_rows
 
 import tokaudit.resize.write as writing
 from tokaudit.cli import main
@@ -663,10 +663,13 @@ def test_the_manifest_says_what_was_done_and_digests_what_was_read_and_written(t
         assert new == old
 
 
-def test_the_manifest_of_a_tied_model_has_one_side(tmp_path: Path) -> None:
-    resize(build(tied(), tmp_path / "in"), tmp_path / "out", ASKED)
+@pytest.mark.parametrize(("make", "stored"), [(tied, 1), (both_copies, 2)])
+def test_the_manifest_of_a_tied_model_has_one_side(
+    make: Callable[[], dict[str, Any]], stored: int, tmp_path: Path
+) -> None:
+    resize(build(make(), tmp_path / "in"), tmp_path / "out", ASKED)
     manifest = data(tmp_path / "out" / MANIFEST)
-    assert [table["side"] for table in manifest["tensors"]] == ["input"]
+    assert [table["side"] for table in manifest["tensors"]] == ["input"] * stored
     assert [token["output"] for token in manifest["tokens"]] == [None]
 
 

@@ -280,6 +280,14 @@ def test_saved_padding_follows_the_pad_role(tmp_path: Path) -> None:
     assert stands == {**padding, "pad_id": 320, "pad_token": "<|padding|>"}
 
 
+def test_saved_padding_stays_where_another_role_is_set(tmp_path: Path) -> None:
+    padding = {"strategy": "BatchLongest", "direction": "Right",
+               "pad_id": 306, "pad_type_id": 0, "pad_token": "<|pad|>"}  # fmt: skip
+    description = changed(untied(), {"tokenizer": {"padding": padding}})
+    out = roled(description, tmp_path, {Role.MASK: "<|mask|>"})
+    assert data(out / "tokenizer.json")["padding"] == padding
+
+
 def test_a_forced_id_follows_its_role(tmp_path: Path) -> None:
     description = changed(
         base("t5"), {"json": {"generation_config.json": {"forced_eos_token_id": 1, "eos_token_id": [1]}}}

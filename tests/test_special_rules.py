@@ -12,9 +12,11 @@ from models import base, build, changed
 import tokaudit
 from tokaudit import audit
 from tokaudit.contract import Options
-from tokaudit.findings import Finding, Severity
+from tokaudit.findings import Finding, Location, Severity
+from tokaudit.formats import chat_template
 from tokaudit.load import load
 from tokaudit.report import Report
+from tokaudit.rules.special._kind import turn_ends
 
 Change = dict[str, dict[str, Any]]
 
@@ -337,3 +339,27 @@ def test_a_token_of_the_base_vocabulary_in_brackets_is_no_piece_of_text(
     path.write_text(json.dumps(document), "utf-8")
     rules = {finding.rule for finding in tokaudit.check(model).findings}
     assert ("TA308" in rules) is ordinary
+
+
+@pytest.mark.parametrize(
+    ("top", "text", "stops"), [(None, 305, [305]), (304, 305, [304]), (304, None, [304])]
+)
+def test_without_generation_config_the_first_stated_end_counts(
+    top: int | None, text: int | None, stops: list[int], tmp_path: Path
+) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    (model / "generation_config.json").unlink()
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    config |= {"eos_token_id": top, "text_config": {"eos_token_id": text}}
+    (model / "config.json").write_text(json.dumps(config), "utf-8")
+    assert [id for field in load(model).stop_ids for id in field.ids] == stops
+
+
+def test_a_text_that_follows_the_answer_is_no_end_of_a_turn(tmp_path: Path) -> None:
+    contract = load(build(base("llama"), tmp_path / "model"))
+    added = [token for token in contract.vocabulary.added if token.special]
+    text = next(text for text in contract.vocabulary.by_content if text.isalpha() and len(text) > 1)
+    template = "{% for m in messages %}{{ m.content }}" + text + added[0].content + "{% endfor %}"
+    read = chat_template.read(template, "default", Location("t"), frozenset({text, added[0].content}))
+    assert read.turn_ends == (text, added[0].content)
+    assert [token.content for token in turn_ends(contract, read)] == [added[0].content]
