@@ -363,3 +363,30 @@ def test_a_text_that_follows_the_answer_is_no_end_of_a_turn(tmp_path: Path) -> N
     read = chat_template.read(template, "default", Location("t"), frozenset({text, added[0].content}))
     assert read.turn_ends == (text, added[0].content)
     assert [token.content for token in turn_ends(contract, read)] == [added[0].content]
+
+
+@pytest.mark.parametrize(
+    ("field", "pads", "severity"),
+    [
+        ("pad_token_id", False, Severity.WARNING),
+        ("pad_token_id", True, Severity.ERROR),
+        ("eos_token_id", False, Severity.ERROR),
+        ("image_token_id", False, Severity.WARNING),
+    ],
+)
+def test_a_negative_id_is_mild_only_for_padding_that_is_not_used_and_for_placeholders(
+    field: str, pads: bool, severity: Severity, tmp_path: Path
+) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (model / name).exists() and not pads:
+            stated = json.loads((model / name).read_text("utf-8"))
+            stated.pop("pad_token", None)
+            (model / name).write_text(json.dumps(stated), "utf-8")
+    (model / "generation_config.json").unlink()
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    config.pop("pad_token_id", None)
+    (model / "config.json").write_text(json.dumps({**config, field: -1}), "utf-8")
+    found = [finding for finding in tokaudit.check(model).findings if finding.rule == "TA301"]
+    assert [finding.severity for finding in found] == [severity]
+    assert "below 0" in found[0].message
