@@ -238,8 +238,27 @@ def test_without_the_option_or_the_tables_the_rule_is_skipped(model: Path, tmp_p
     assert "an adapter's" in reason(tokaudit.check(adapter, optimizer=path))
 
 
-def test_a_directory_or_a_file_without_a_state_skips_the_rule(model: Path, tmp_path: Path) -> None:
-    assert "holds no state" in reason(tokaudit.check(model, optimizer=model))
+def test_a_directory_without_a_state_leaves_no_verdict(model: Path) -> None:
+    report = tokaudit.check(model, optimizer=model)
+    assert [part.code for part in report.unreadable] == ["no-optimizer"]
+    assert report.verdict() is Verdict.NO_VERDICT
+
+
+def test_what_one_rank_may_keep_of_a_divided_table_is_no_mismatch(model: Path, tmp_path: Path) -> None:
+    name = "model.embed_tokens.weight"
+    table = tokaudit.check(model).summary.input
+    assert table is not None
+    rows, hidden = table.rows or 0, table.hidden or 0
+    for kept, wrong in ((rows // 2, False), (rows // 2 + 1, True)):
+        state = {"state": {name: {"exp_avg": torch.zeros(kept, hidden)}}}
+        torch.save(state, tmp_path / "optimizer.pt")
+        report = tokaudit.check(model, optimizer=tmp_path / "optimizer.pt", select=["TA906"])
+        assert bool(report.findings) is wrong
+        if not wrong:
+            assert "one rank's part" in reason(report)
+
+
+def test_a_file_without_a_state_skips_the_rule(model: Path, tmp_path: Path) -> None:
     torch.save({"last_lr": [0.1]}, tmp_path / "scheduler.pt")
     report = tokaudit.check(model, optimizer=tmp_path / "scheduler.pt")
     assert "holds no state" in reason(report)

@@ -30,7 +30,7 @@ _MODEL_STATES = (
 def read_optimizer(path: str) -> OptimizerState:
     """The shapes in a file, or in the one that a directory holds under one of the usual names.
 
-    Raises FactMissing where there is no state of an optimizer, and Unreadable.
+    Raises FactMissing where the file holds none, and Unreadable: "no-optimizer" where no such file is there.
     """
     if not os.path.isdir(path):
         with open_named(path) as named:
@@ -45,7 +45,8 @@ def read_optimizer(path: str) -> OptimizerState:
             raise
         with file:
             return _read(file, posixpath.join(path, name))
-    raise FactMissing(f"{path} holds no state of an optimizer that tokaudit knows")
+    words = "there is no state of an optimizer that tokaudit knows"
+    raise Unreadable("no-optimizer", path, words, hint="give optimizer.pt, or the folder of a checkpoint")
 
 
 def _names(source: Source) -> Iterator[str]:

@@ -21,7 +21,8 @@ class OptimizerRowsMismatch(Rule):
     Accelerate (`optimizer.bin`), of torch.distributed.checkpoint (a folder with `.metadata`), or the shapes
     that DeepSpeed writes down. Where it has no names, a table's moments are recognised by their shape: if
     too few states have the shape of the tables, those of the same width, with about as many rows and the
-    shape of no other tensor, are theirs.
+    shape of no other tensor, are theirs. Half of the rows, a quarter, and so on may be what one rank of a run
+    keeps that divides its tables: then the rule is skipped.
 
     ## Why it matters
 
@@ -47,8 +48,16 @@ class OptimizerRowsMismatch(Rule):
         else:
             pairs = list(_by_shape(contract, tables, state))
         for table, moments in pairs:
-            if moments.shape[table.axis] != table.tensor.shape[table.axis]:
+            rows, kept = table.tensor.shape[table.axis], moments.shape[table.axis]
+            if kept != rows and (not kept or rows % kept):
                 yield self._mismatch(table, moments, state)
+        for table, moments in pairs:
+            rows, kept = table.tensor.shape[table.axis], moments.shape[table.axis]
+            if kept and kept != rows and rows % kept == 0:
+                raise FactMissing(
+                    f"{state.at.file} keeps {kept} of {rows} rows of {table.name}: one rank's part of a run "
+                    "that divides tables would be so"
+                )
         if not pairs:
             raise FactMissing(f"{state.at.file} keeps nothing of the shape of a table: they may be frozen")
 
