@@ -202,6 +202,24 @@ def test_a_condition_that_cannot_be_told_leaves_both_branches(condition: str) ->
     assert read(asking(condition)).turn_ends == ("<|yes|>", "<|no|>")
 
 
+@pytest.mark.parametrize(
+    ("head", "message", "ends"),
+    [
+        ("for m in messages if m.role == 'assistant'", "m", ("<|end|>",)),
+        ("for m in messages if y()", "m", ("<|end|>",)),
+        ("for m in messages if m.role == 'user'", "m", ()),
+        ("for i in range(messages | length)", "messages[i]", ("<|end|>",)),
+        ("for i in range(0, messages | count)", "messages[i]", ("<|end|>",)),
+        ("for turn in conversation", "turn", ()),
+    ],
+)
+def test_turns_are_those_of_the_loop_over_the_messages(
+    head: str, message: str, ends: tuple[str, ...]
+) -> None:
+    found = read(f"{{% {head} %}}{{{{ {message}.content }}}}<|end|>{{% endfor %}}")
+    assert (found.turn_ends, found.problem) == (ends, "")
+
+
 def test_more_ends_of_a_turn_than_can_be_followed_are_not_claimed() -> None:
     ends = [f"<|{number}|>" for number in range(500)]
     branches = "".join(f"{{% if y() %}}{end}{{% endif %}}" for end in ends)
