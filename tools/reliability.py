@@ -63,7 +63,8 @@ class Tally:
     runs: int = 0
     complete: int = 0
     nothing: int = 0
-    recognised: int = 0  # left by kill -9, and told by the next run
+    left: int = 0  # by kill -9: nothing else may leave anything
+    named: bool = False  # whether the next run tells of it
     wrong: list[str] = field(default_factory=list)
 
 
@@ -124,7 +125,8 @@ def sweep(command: Command, fault: str, source: Path) -> Tally:
             else:
                 tally.wrong.append(f"{command.name}, {fault} at {at}: half-made")
             if fault == "kill" and left:
-                tally.recognised += 1
+                tally.left += 1
+                tally.named = command.old is None
                 if command.old is None and tuple(sorted(left)) != abandoned(command.out):
                     tally.wrong.append(f"{command.name}, kill at {at}: {left} is not recognised")
             elif left:
@@ -231,7 +233,7 @@ def table(rows: Sequence[tuple[str, str, Tally]]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for command, words, tally in rows:
-        left = f"{tally.recognised}, recognised" if tally.recognised else "0"
+        left = f"{tally.left}, named" if tally.named else str(tally.left)
         figures = f"{tally.runs} | {tally.complete} | {tally.nothing} | 0 | {left}"
         lines.append(f"| `{command}` | {words} | {figures} |")
     total = sum(tally.runs for _, _, tally in rows)
