@@ -103,9 +103,7 @@ def _parameters(tables: Sequence[TensorEdit]) -> int:
 def _belongs(moments: Any, shape: tuple[int, ...]) -> bool:
     if not isinstance(moments, dict):
         return False
-    shapes = {
-        name: tuple(value.shape) for name, value in moments.items() if isinstance(value, torch.Tensor)
-    }
+    shapes = {name: tuple(value.shape) for name, value in moments.items() if isinstance(value, torch.Tensor)}
     return has_shape(shapes, shape)
 
 
