@@ -110,6 +110,21 @@ class Contract:
     batch_or: Batch | Missing = NO_BATCH
     data_or: TokenData | Missing = NO_DATA
 
+    @classmethod
+    def without_files(cls, name: str, reason: str) -> Contract:
+        """The contract of what is in memory only; ``reason`` says why there are no files."""
+        no_files = Missing(reason)
+        return cls(
+            name=name,
+            files=frozenset(),
+            config_or=no_files,
+            generation_config_or=no_files,
+            tokenizer_config_or=no_files,
+            vocabulary_or=no_files,
+            checkpoint_or=no_files,
+            embeddings_or=no_files,
+        )
+
     @property
     def lock(self) -> Lock:
         """The lock that the files are compared with."""

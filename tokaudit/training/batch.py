@@ -13,7 +13,7 @@ from functools import cache
 from torch import nn
 
 from tokaudit.audit import run, select_rules
-from tokaudit.contract import Contract, Missing
+from tokaudit.contract import Contract
 from tokaudit.errors import UsageError
 from tokaudit.report import Report
 from tokaudit.rule import Rule
@@ -21,17 +21,7 @@ from tokaudit.training.expectations import IGNORE_ID, Expectations, expectations
 from tokaudit.training.measure import measure
 from tokaudit.training.tables import Named
 
-_NO_FILES = Missing("a batch has no files")
-_EMPTY = Contract(
-    name="batch",
-    files=frozenset(),
-    config_or=_NO_FILES,
-    generation_config_or=_NO_FILES,
-    tokenizer_config_or=_NO_FILES,
-    vocabulary_or=_NO_FILES,
-    checkpoint_or=_NO_FILES,
-    embeddings_or=_NO_FILES,
-)
+_EMPTY = Contract.without_files("batch", "a batch has no files")
 
 
 def audit_batch(

@@ -6,12 +6,13 @@ import os
 from array import array
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 
 import torch
 from torch import nn
 
-from tokaudit.contract import Contract, Missing
+from tokaudit.contract import Contract
 from tokaudit.contract.ledger import Ledger, LedgerRow
 from tokaudit.errors import UsageError
 from tokaudit.report import Report
@@ -21,8 +22,6 @@ from tokaudit.training.live import saved_name
 from tokaudit.training.records import NO_STEP, records
 from tokaudit.training.tables import Named, find_tables
 from tokaudit.training.unwrapping import core, unwrapped
-
-NO_FILES = Missing("a ledger holds training steps and no files")
 
 
 class GradientLedger:
@@ -250,17 +249,8 @@ def report(ledger: Ledger, name: str) -> Report:
     """The report of the rules about training steps; ``name`` says of which model."""
     from tokaudit.audit import run, select_rules
 
-    contract = Contract(
-        name=name,
-        files=frozenset(),
-        config_or=NO_FILES,
-        generation_config_or=NO_FILES,
-        tokenizer_config_or=NO_FILES,
-        vocabulary_or=NO_FILES,
-        checkpoint_or=NO_FILES,
-        embeddings_or=NO_FILES,
-        ledger_or=ledger if ledger.steps else NO_STEP,
-    )
+    contract = Contract.without_files(name, "a ledger holds training steps and no files")
+    contract = replace(contract, ledger_or=ledger if ledger.steps else NO_STEP)
     return run(contract, select_rules(("TA93",)))
 
 

@@ -47,17 +47,19 @@ class OptimizerRowsMismatch(Rule):
             pairs = list(_by_name(embeddings, tables, state))
         else:
             pairs = list(_by_shape(contract, tables, state))
+        undecided = ""
         for table, moments in pairs:
             rows, kept = table.tensor.shape[table.axis], moments.shape[table.axis]
-            if kept != rows and (not kept or rows % kept):
+            if kept == rows:
+                continue
+            if kept and rows % kept == 0:
+                undecided = undecided or f"{kept} of {rows} rows of {table.name}"
+            else:
                 yield self._mismatch(table, moments, state)
-        for table, moments in pairs:
-            rows, kept = table.tensor.shape[table.axis], moments.shape[table.axis]
-            if kept and kept != rows and rows % kept == 0:
-                raise FactMissing(
-                    f"{state.at.file} keeps {kept} of {rows} rows of {table.name}: one rank's part of a run "
-                    "that divides tables would be so"
-                )
+        if undecided:
+            raise FactMissing(
+                f"{state.at.file} keeps {undecided}: one rank's part of a run that divides tables would be so"
+            )
         if not pairs:
             raise FactMissing(f"{state.at.file} keeps nothing of the shape of a table: they may be frozen")
 
