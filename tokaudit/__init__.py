@@ -17,8 +17,6 @@ what they take, return and raise.
 
 from __future__ import annotations
 
-import sys
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
@@ -213,12 +211,9 @@ def diff(
 def __getattr__(name: str) -> object:
     # `import tokaudit` stays free of imports: `python -m tokaudit` runs this file while the current
     # directory, which may be a stranger's model with a json.py in it, still comes first on sys.path.
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    __import__(_HOME[name])
-    value = getattr(sys.modules[_HOME[name]], name)
-    globals()[name] = value
-    return value
+    from tokaudit.lazily import found
+
+    return found(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:

@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["NewToken", "Plan", "Refused", "Request", "Result", "plan_resize", "resize"]
 
 _HOME = {
-    "NewToken": "request",
-    "Plan": "plan",
-    "Refused": "request",
-    "Request": "request",
-    "Result": "run",
-    "plan_resize": "prepare",
-    "resize": "run",
+    "NewToken": "tokaudit.resize.request",
+    "Plan": "tokaudit.resize.plan",
+    "Refused": "tokaudit.resize.request",
+    "Request": "tokaudit.resize.request",
+    "Result": "tokaudit.resize.run",
+    "plan_resize": "tokaudit.resize.prepare",
+    "resize": "tokaudit.resize.run",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+    from tokaudit.lazily import found
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return found(__name__, _HOME, name)

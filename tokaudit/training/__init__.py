@@ -7,8 +7,6 @@ training steps do to each row. `TokauditCallback` (transformers), `TokauditLight
 
 from __future__ import annotations
 
-import sys
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tokaudit.errors import RunStopped
@@ -41,12 +39,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    __import__(_HOME[name])
-    value = getattr(sys.modules[_HOME[name]], name)
-    globals()[name] = value
-    return value
+    from tokaudit.lazily import found
+
+    return found(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:
