@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from tokaudit.contract.data import DataColumn
 from tokaudit.data.blocks import BLOCK_ITEMS, Block, Flat, Layout, Matrix, tensor
 from tokaudit.formats.npy import width
-from tokaudit.resize.copying import fill
 from tokaudit.sources import OpenFile, open_named
 
 
@@ -23,7 +22,7 @@ class Span:
     def read(self, file: OpenFile, first: int, buffer: bytearray, items: int) -> memoryview:
         """The bytes of some items, in the buffer. Raises Unreadable."""
         window = memoryview(buffer)[: items * width(self.dtype)]
-        fill(file, self.start + first * width(self.dtype), window)
+        file.fill(self.start + first * width(self.dtype), window)
         return window
 
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokaudit.contract import Shard, Tensor
-from tokaudit.resize.copying import Progress, fill
+from tokaudit.resize.copying import Progress
 from tokaudit.resize.plan import TensorEdit
 from tokaudit.resize.request import Refused
 from tokaudit.sources import OpenFile
@@ -85,7 +85,7 @@ def digest_rows(file: OpenFile, edit: TensorEdit, rewritten: Sequence[int], prog
         start, stop = (edit.table.tensor.start + row * edit.row_bytes for row in (first, past))
         for at in range(start, stop, _BUFFER):
             window = memoryview(buffer)[: stop - at]
-            fill(file, at, window)
+            file.fill(at, window)
             digest.update(window)
             progress.advance(0)
     return digest.hexdigest()
@@ -111,8 +111,8 @@ def _side_by_side(
         if length - done < len(left):
             del left[length - done :], right[length - done :]
         with memoryview(left) as window:
-            fill(before, start + done, window)
+            before.fill(start + done, window)
         with memoryview(right) as window:
-            fill(after, at + done, window)
+            after.fill(at + done, window)
         yield left, right
         progress.advance(len(left))

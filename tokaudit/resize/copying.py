@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from tokaudit.atomic import file_mode
-from tokaudit.errors import Unreadable
 from tokaudit.sources import OpenFile
 
 _FICLONE = 0x40049409
@@ -83,34 +82,10 @@ def copy_range(file: OpenFile, start: int, out: int, at: int, length: int, progr
     buffer = bytearray(min(length - done, _BUFFER))
     while done < length:
         window = memoryview(buffer)[: length - done]
-        fill(file, start + done, window)
+        file.fill(start + done, window)
         write_at(out, at + done, window)
         done += len(window)
         progress.advance(len(window))
-
-
-def fill(file: OpenFile, start: int, window: memoryview) -> None:
-    """Read bytes from ``start`` until the window is full. Raises Unreadable, also where the file ends early.
-
-    Buffers that are used again are what makes this fast: fresh memory costs more than the reading.
-    """
-    while window:
-        try:
-            got = _read(file.fileno(), window, start)
-        except OSError as error:
-            raise Unreadable("io-error", file.name, f"reading failed: {error.strerror}") from error
-        if got == 0:
-            file.read(start, len(window))  # says what is wrong
-        start += got
-        window = window[got:]
-
-
-def _read(fd: int, window: memoryview, start: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(fd, [window], start)
-    data = os.pread(fd, len(window), start)
-    window[: len(data)] = data
-    return len(data)
 
 
 def write_at(out: int, start: int, data: bytes | memoryview) -> None:

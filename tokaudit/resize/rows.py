@@ -9,7 +9,6 @@ from functools import cached_property
 import torch
 
 from tokaudit.contract import Table, TableKind
-from tokaudit.resize.copying import fill
 from tokaudit.sources import OpenFile
 from tokaudit.values.stored import CHUNK_BYTES, DTYPES
 
@@ -53,7 +52,7 @@ class StoredRows:
         data = bytearray(len(ids) * self.row_bytes)
         for place, id in enumerate(ids):
             window = memoryview(data)[place * self.row_bytes : (place + 1) * self.row_bytes]
-            fill(self.file, self.table.tensor.start + id * self.row_bytes, window)
+            self.file.fill(self.table.tensor.start + id * self.row_bytes, window)
         if not data:
             return torch.empty(0, self.hidden, dtype=self.working)
         return torch.frombuffer(data, dtype=self.dtype).view(len(ids), self.hidden).to(self.working)
@@ -71,7 +70,7 @@ class StoredRows:
         for first in range(0, self.table.rows, step):
             rows = min(step, self.table.rows - first)
             window = memoryview(data)[: rows * self.row_bytes]
-            fill(self.file, self.table.tensor.start + first * self.row_bytes, window)
+            self.file.fill(self.table.tensor.start + first * self.row_bytes, window)
             numbers[:rows].copy_(stored[:rows])
             yield first, numbers[:rows]
 

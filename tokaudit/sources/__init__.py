@@ -33,6 +33,13 @@ class OpenFile(Protocol):
         """
         ...
 
+    def fill(self, start: int, window: memoryview) -> None:
+        """Read into the window, from offset ``start``, until it is full. Raises as ``read`` does.
+
+        Buffers that are used again are what makes this fast: fresh memory costs more than the reading.
+        """
+        ...
+
     def read_all(self, limit: int) -> bytes:
         """The whole file. Raises Unreadable ("file-too-large") if it has more than ``limit`` bytes."""
         ...

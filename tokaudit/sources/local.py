@@ -120,7 +120,10 @@ class LocalFile:
     def read(self, start: int, length: int) -> bytes:
         parts: list[bytes] = []
         while length > 0:
-            part = self._pread(start, length)
+            try:
+                part = os.pread(self._fd, length, start)
+            except OSError as error:
+                raise self._failed(error) from error
             if not part:
                 raise self._ends_early(start, length)
             parts.append(part)
@@ -128,11 +131,19 @@ class LocalFile:
             length -= len(part)
         return b"".join(parts)
 
-    def _pread(self, start: int, length: int) -> bytes:
-        try:
-            return os.pread(self._fd, length, start)
-        except OSError as error:
-            raise Unreadable("io-error", self.name, f"reading failed: {error.strerror}") from error
+    def fill(self, start: int, window: memoryview) -> None:
+        while window:
+            try:
+                got = _read_into(self._fd, window, start)
+            except OSError as error:
+                raise self._failed(error) from error
+            if got == 0:
+                raise self._ends_early(start, len(window))
+            start += got
+            window = window[got:]
+
+    def _failed(self, error: OSError) -> Unreadable:
+        return Unreadable("io-error", self.name, f"reading failed: {error.strerror}")
 
     def _ends_early(self, end: int, missing: int) -> Unreadable:
         if end < self.size:
@@ -166,6 +177,14 @@ class LocalFile:
     def _stat(self) -> tuple[int, int, int, int]:
         state = os.fstat(self._fd)
         return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _read_into(fd: int, window: memoryview, start: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [window], start)
+    data = os.pread(fd, len(window), start)
+    window[: len(data)] = data
+    return len(data)
 
 
 def open_named(path: str) -> LocalFile:

@@ -8,7 +8,6 @@ import torch
 
 from tokaudit.contract import Divergence
 from tokaudit.errors import FactMissing
-from tokaudit.resize.copying import fill
 from tokaudit.values.stored import StoredTable
 
 
@@ -24,7 +23,7 @@ def divergence(left: StoredTable, right: StoredTable) -> Divergence:
         def visit(first: int, chunk: torch.Tensor, raw: torch.Tensor) -> None:
             past = first + len(chunk)
             data = bytearray(len(chunk) * right.row_bytes)
-            fill(file, right.table.tensor.start + first * right.row_bytes, memoryview(data))
+            file.fill(right.table.tensor.start + first * right.row_bytes, memoryview(data))
             other = torch.frombuffer(data, dtype=right.dtype).view(len(chunk), right.hidden).to(working)
             ours = chunk.to(working)
             distance = torch.linalg.vector_norm(ours - other, dim=1).double()

@@ -15,7 +15,6 @@ from tokaudit.contract import Table
 from tokaudit.errors import FactMissing
 from tokaudit.families.stored import FLOATS_OF_8_BITS
 from tokaudit.formats import limits
-from tokaudit.resize.copying import fill
 from tokaudit.sources import OpenFile, Source
 
 # How safetensors' names of floating point types are called in torch.
@@ -76,7 +75,7 @@ class StoredTable:
                     return
                 rows = min(step, self.rows - first)
                 window = memoryview(data)[: rows * self.row_bytes]
-                fill(file, self.table.tensor.start + first * self.row_bytes, window)
+                file.fill(self.table.tensor.start + first * self.row_bytes, window)
                 raw = torch.frombuffer(window, dtype=torch.uint8).view(rows, self.row_bytes)
                 chunk = numbers[:rows].copy_(raw.view(self.dtype))
                 for visit in visits:
@@ -111,7 +110,7 @@ class StoredTable:
         with self.source.open(self.table.tensor.file) as file, memoryview(data) as window:
             for place, row in enumerate(rows):
                 start = self.table.tensor.start + row * length
-                fill(file, start, window[place * length : (place + 1) * length])
+                file.fill(start, window[place * length : (place + 1) * length])
         return torch.frombuffer(data, dtype=self.dtype).view(len(rows), self.hidden).to(self.working)
 
 
