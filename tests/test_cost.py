@@ -24,6 +24,7 @@ from tokaudit.cost.corpus import Encoded, encode_all, pieces, read_text
 from tokaudit.cost.run import Costs, Request, costs
 from tokaudit.cost.tables import Positions, plain_tables
 from tokaudit.errors import FactMissing, Unreadable, UsageError
+from tokaudit.progress import Quiet
 from tokaudit.reporters import View, _cost
 from tokaudit.sources import open_named
 from tokaudit.tokenizing import TokenizerProcess
@@ -42,7 +43,7 @@ def document(found: Costs) -> Any:
 
 
 def asked(**request: Any) -> Costs:
-    return costs(Request(**request), None)
+    return costs(Request(**request), Quiet())
 
 
 def column(**request: Any) -> Any:
@@ -377,7 +378,7 @@ def test_long_lines_are_cut_too(tmp_path: Path, content: str) -> None:
 
 def test_every_tokenizer_is_asked_and_gives_what_the_library_gives(text: Path, tmp_path: Path) -> None:
     other = str(build(base("llama"), tmp_path / "other"))
-    found = encode_all(str(text), [TINYLM, other], None)
+    found = encode_all(read_text(str(text)), [TINYLM, other], Quiet())
     with open_named(str(text)) as file:
         parts = list(pieces(file))
     assert found == [Encoded(own_count(TINYLM, parts), 0), Encoded(own_count(other, parts), 0)]
@@ -464,7 +465,7 @@ class Recorder:
 
 def test_progress_arrives_at_its_end(text: Path) -> None:
     recorder = Recorder()
-    encode_all(str(text), [TINYLM, TINYLM], recorder)
+    encode_all(read_text(str(text)), [TINYLM, TINYLM], recorder)
     assert recorder.done == recorder.total == 2 * text.stat().st_size
 
 
@@ -479,7 +480,7 @@ def test_memory_does_not_follow_the_size_of_the_text(text: Path, monkeypatch: py
 
     monkeypatch.setattr(TokenizerProcess, "count", spy)
     monkeypatch.setattr(corpus, "PIECE_BYTES", 1000)
-    encode_all(str(text), [TINYLM], None)
+    encode_all(read_text(str(text)), [TINYLM], Quiet())
     assert len(asked_at_once) > 20
     assert max(asked_at_once) <= 4000
 

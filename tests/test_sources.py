@@ -53,6 +53,21 @@ def test_reading_past_the_end_is_an_error_and_not_a_short_answer(model: Path) ->
     assert caught.value.code == "truncated"
 
 
+@pytest.mark.parametrize("system", ["reads into a buffer", "does not"])
+def test_a_window_is_filled_from_a_position(
+    model: Path, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if system == "does not":
+        monkeypatch.delattr(os, "preadv", raising=False)
+    window = bytearray(4)
+    with open_source(model).open("config.json") as file:
+        file.fill(3, memoryview(window))
+        assert window == b"3456"
+        with pytest.raises(Unreadable, match="ends at byte 10, 1 bytes too early") as caught:
+            file.fill(7, memoryview(window))
+    assert caught.value.code == "truncated"
+
+
 def test_a_file_over_the_limit_is_refused(model: Path) -> None:
     with (
         open_source(model).open("config.json") as file,

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from tokaudit.load import Opening
     from tokaudit.rule import Rule
 
-SECONDS = (
-    900  # for each of many models: most take less than one, two large tied tables on a slow disk minutes
-)
+# For each of many models: most take less than one, two large tied tables on a slow disk minutes.
+SECONDS = 900
 
 
 class Audit:
@@ -51,7 +50,7 @@ class Audit:
                 yield self.options
             return
         with copying(f"auditing {path}") as bar:
-            yield self.options if bar is None else replace(self.options, data=replace(data, watching=bar))
+            yield replace(self.options, data=replace(data, progress=bar))
 
     def many(self, paths: Sequence[str], *, jobs: int | None, seconds: int | None) -> list[Report]:
         """The reports in the order of the paths, from ``jobs`` processes at a time (by default the cores).

@@ -114,6 +114,7 @@ def _found(request: Request) -> Costs:
     from tokaudit.cli.progress import copying, progress
     from tokaudit.cost.run import costs
     from tokaudit.errors import FactMissing, TokauditError, UsageError
+    from tokaudit.progress import Quiet
 
     if request.path is None and not (request.vocab_sizes or request.tokenizers):
         raise UsageError("nothing to cost", hint="give a model directory, or --vocab-size and --hidden")
@@ -122,7 +123,7 @@ def _found(request: Request) -> Costs:
     try:
         if request.corpus is None:
             with progress("reading"):
-                return costs(request, None)
+                return costs(request, Quiet())
         with copying(f"encoding {request.corpus}") as bar:
             return costs(request, bar)
     except FactMissing as missing:

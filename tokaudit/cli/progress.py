@@ -9,12 +9,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from tokaudit.cli import streams
+from tokaudit.progress import Progress, Quiet
 from tokaudit.text import inert
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 PATIENCE = 1.0  # seconds until the line appears, and between two updates
 ERASE = "\r\x1b[K"
@@ -23,7 +25,7 @@ ERASE = "\r\x1b[K"
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
     """Show ``doing`` and the seconds it took so far, once it takes long and where a person can see it."""
-    if sys.stderr is None or not streams.is_terminal(sys.stderr):
+    if not streams.is_terminal(sys.stderr):
         yield
         return
     import threading
@@ -65,7 +67,7 @@ class Count:
         self.done = 0
         self._doing = doing
         self._total = total
-        self._stream = sys.stderr if sys.stderr is not None and streams.is_terminal(sys.stderr) else None
+        self._stream = sys.stderr if streams.is_terminal(sys.stderr) else None
         self._next = time.monotonic() + PATIENCE
         self._shown = False
 
@@ -87,25 +89,26 @@ def _put(stream: TextIO, text: str) -> None:
 
 
 @contextmanager
-def copying(doing: str) -> Iterator[CopyProgress | None]:
-    """A bar for bytes that are written or read, where a person can see it; None elsewhere."""
+def copying(doing: str) -> Iterator[Progress]:
+    """A bar for bytes that are written or read, where a person can see it."""
     if not streams.is_terminal(sys.stderr):
-        yield None
+        yield Quiet()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
 
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     parts = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console.print(inert(doing), soft_wrap=True)
-    with Progress(*parts, console=console, transient=True) as bar:
-        yield CopyProgress(bar, bar.add_task("", total=None))
+    with Bar(*parts, console=console, transient=True) as bar:
+        yield _BarProgress(bar, bar.add_task("", total=None))
 
 
-class CopyProgress:
+class _BarProgress:
     """Feeds a Rich progress bar."""
 
-    def __init__(self, bar: Progress, task: TaskID) -> None:
+    def __init__(self, bar: Bar, task: TaskID) -> None:
         self.bar = bar
         self.task = task
 

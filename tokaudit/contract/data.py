@@ -11,11 +11,12 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import add
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tokaudit.contract.facts import Missing, present
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
+from tokaudit.progress import Progress, Quiet
 
 IGNORED = -100  # the label that a loss passes over: the default of torch and of transformers
 MOST_SAMPLES = 4
@@ -27,37 +28,19 @@ _BROKEN = re.compile("\ufffd+")
 T = TypeVar("T")
 
 
-class Watching(Protocol):
-    """Follows the bytes that are read."""
-
-    def start(self, total: int) -> None: ...
-
-    def advance(self, nbytes: int) -> None: ...
-
-
-class Unwatched:
-    """For a caller that wants no signs of life."""
-
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, nbytes: int) -> None:
-        pass
-
-
 @dataclass(frozen=True, slots=True)
 class DataOptions:
     """The data that was asked for: files, directories or patterns.
 
     ``dtype`` is that of raw files ("uint16"), None to deduce it. ``engine`` is "local" or "ray"; the local
-    one uses ``jobs`` processes, None for one on each core.
+    one uses ``jobs`` processes, None for one on each core. ``progress`` follows the bytes that are counted.
     """
 
     paths: tuple[str, ...]
     dtype: str | None = None
     engine: str = "local"
     jobs: int | None = None
-    watching: Watching = field(default_factory=Unwatched)
+    progress: Progress = field(default_factory=Quiet)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 from tokaudit.errors import TokauditError, Unreadable
 from tokaudit.load import TOKENIZER_JSON
+from tokaudit.progress import Progress
 from tokaudit.sources import OpenFile, Source, open_named, open_source
 from tokaudit.tokenizing import Limits, start
 
@@ -38,14 +38,6 @@ class Encoded:
 
     tokens: int
     unknown: int
-
-
-class Progress(Protocol):
-    """Is told how many bytes are to be encoded by all tokenizers, and of each batch, from any thread."""
-
-    def start(self, total: int) -> None: ...
-
-    def advance(self, nbytes: int) -> None: ...
 
 
 def read_text(path: str) -> Text:
@@ -91,21 +83,17 @@ def _cut(data: bytes) -> int:
     return cut - 1 if data[cut - 1] >= 0xC0 else cut
 
 
-def encode_all(
-    path: str, tokenizers: Sequence[str], progress: Progress | None
-) -> list[Encoded | TokauditError]:
-    """What the tokenizer of each directory makes of the file, side by side on all processors.
+def encode_all(text: Text, tokenizers: Sequence[str], progress: Progress) -> list[Encoded | TokauditError]:
+    """What the tokenizer of each directory makes of the text, side by side on all processors.
 
-    A tokenizer that fails gives its error. Raises Unreadable where the file is gone.
+    A tokenizer that fails gives its error, and so does one that finds the file gone.
     """
-    if progress is not None:
-        with open_named(path) as file:
-            progress.start(file.size * len(tokenizers))
+    progress.start(text.nbytes * len(tokenizers))
     stopped = threading.Event()
 
     def run(tokenizer: str) -> Encoded | TokauditError:
         try:
-            return _encode(path, open_source(tokenizer), progress, stopped)
+            return _encode(text.name, open_source(tokenizer), progress, stopped)
         except TokauditError as error:
             return error
 
@@ -116,7 +104,7 @@ def encode_all(
             stopped.set()
 
 
-def _encode(path: str, source: Source, progress: Progress | None, stopped: threading.Event) -> Encoded:
+def _encode(path: str, source: Source, progress: Progress, stopped: threading.Event) -> Encoded:
     """Raises TokauditError: what opening, starting and encoding raise."""
     tokens = unknown = 0
     with open_named(path) as text, source.open(TOKENIZER_JSON) as document:
@@ -132,6 +120,5 @@ def _encode(path: str, source: Source, progress: Progress | None, stopped: threa
                 for counted in process.count(batch):
                     tokens += counted.tokens
                     unknown += counted.unknown
-                if progress is not None:
-                    progress.advance(sum(len(piece.encode()) for piece in batch))
+                progress.advance(sum(len(piece.encode()) for piece in batch))
     return Encoded(tokens, unknown)

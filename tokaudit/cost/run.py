@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tokaudit.contract import Contract, Missing, Options, RowCount, Tie, Vocabulary
-from tokaudit.cost.corpus import Encoded, Progress, Text, encode_all, read_text
+from tokaudit.cost.corpus import Encoded, Text, encode_all, read_text
 from tokaudit.cost.model import Model, model_tables
 from tokaudit.cost.tables import Positions, Tables, plain_tables, rounded_up
 from tokaudit.errors import FactMissing, TokauditError, UsageError
 from tokaudit.load import load
+from tokaudit.progress import Progress
 from tokaudit.text import counted
 
 NO_CORPUS = Missing("no --corpus was given")
@@ -75,7 +76,7 @@ class Costs:
         return column.encoded.tokens / max(1, next(encoded).tokens)
 
 
-def costs(request: Request, progress: Progress | None) -> Costs:
+def costs(request: Request, progress: Progress) -> Costs:
     """Raises UsageError, FactMissing where no tables are found, and Unreadable where nothing can be read."""
     errors: list[TokauditError] = []
     remarks: list[str] = []
@@ -101,7 +102,7 @@ def costs(request: Request, progress: Progress | None) -> Costs:
     text = None
     if request.corpus is not None:
         text = read_text(request.corpus)
-        columns = _encoded(columns, request.corpus, progress, errors)
+        columns = _encoded(columns, text, progress, errors)
     return Costs(
         request.path or "",
         tuple(columns),
@@ -197,12 +198,12 @@ def _titles(paths: Sequence[str]) -> list[str]:
 
 
 def _encoded(
-    columns: list[Column], corpus: str, progress: Progress | None, errors: list[TokauditError]
+    columns: list[Column], text: Text, progress: Progress, errors: list[TokauditError]
 ) -> list[Column]:
-    """The columns with what their tokenizers make of the corpus, each tokenizer asked once."""
+    """The columns with what their tokenizers make of the text, each tokenizer asked once."""
     paths = list(dict.fromkeys(c.tokenizer for c in columns if isinstance(c.tokenizer, str)))
     found: dict[str, Encoded | Missing] = {}
-    for path, answer in zip(paths, encode_all(corpus, paths, progress), strict=True):
+    for path, answer in zip(paths, encode_all(text, paths, progress), strict=True):
         if isinstance(answer, TokauditError):
             errors.append(TokauditError(f"{path}: {answer.message}", hint=answer.hint))
             found[path] = Missing(answer.message)

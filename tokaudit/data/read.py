@@ -135,10 +135,10 @@ def count(
     """The statistics of all units together; what cannot be read is added to the problems."""
     total = sum(unit.nbytes for unit in units)
     groups = list(grouped(units, min(MOST_BYTES, max(LEAST_BYTES, total // (SHARES * run.width)))))
-    options.watching.start(total)
+    options.progress.start(total)
     parts: list[DataStatistics] = []
     for group, found in spread(run, partial(count_units, measure=measure), groups):
-        options.watching.advance(sum(unit.nbytes for unit in group))
+        options.progress.advance(sum(unit.nbytes for unit in group))
         if isinstance(found, Lost):
             problems.append(_lost(group[0].column.file, found))
             continue

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokaudit.contract import Shard, Tensor
-from tokaudit.resize.copying import Progress
+from tokaudit.progress import Progress
 from tokaudit.resize.plan import TensorEdit
 from tokaudit.resize.request import Refused
 from tokaudit.sources import OpenFile

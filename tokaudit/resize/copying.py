@@ -7,9 +7,9 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from tokaudit.atomic import file_mode
+from tokaudit.progress import Progress
 from tokaudit.sources import OpenFile
 
 _FICLONE = 0x40049409
@@ -19,26 +19,6 @@ _BUFFER = 1 << 20
 _NO_KERNEL_COPY = frozenset(
     {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY, errno.EPERM, errno.EIO}
 )
-
-
-class Progress(Protocol):
-    """Follows the bytes of a run. Threads call it."""
-
-    def start(self, total: int) -> None:
-        """``total`` bytes will be written."""
-
-    def advance(self, nbytes: int) -> None:
-        """So many more bytes were written."""
-
-
-class Quiet:
-    """The progress of a caller that wants none."""
-
-    def start(self, total: int) -> None:
-        pass
-
-    def advance(self, nbytes: int) -> None:
-        pass
 
 
 def create(target: Path, mode: int) -> int:

@@ -19,7 +19,8 @@ import torch
 from tokaudit.atomic import CannotWrite, file_mode
 from tokaudit.contract import TableKind, has_shape
 from tokaudit.contract.optimizer import FACTORS
-from tokaudit.resize.copying import Progress, copy_file, create
+from tokaudit.progress import Progress
+from tokaudit.resize.copying import copy_file, create
 from tokaudit.resize.plan import Plan, TensorEdit
 from tokaudit.resize.request import Refused
 from tokaudit.sources import OpenFile

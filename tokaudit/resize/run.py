@@ -10,9 +10,9 @@ from tokaudit.ahead import import_ahead
 from tokaudit.atomic import CannotWrite, abandoned, check_destination, new_directory
 from tokaudit.contract import Contract, Missing, TableKind
 from tokaudit.errors import UsageError
+from tokaudit.progress import Progress, Quiet
 from tokaudit.report import Report
 from tokaudit.resize.carry import Entry, Files, LeftBehind, sort_out
-from tokaudit.resize.copying import Progress, Quiet
 from tokaudit.resize.manifest import FILE as MANIFEST
 from tokaudit.resize.manifest import (
     Digests,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokaudit.contract import Tensor
-from tokaudit.resize.copying import Progress, copy_range, write_at
+from tokaudit.progress import Progress
+from tokaudit.resize.copying import copy_range, write_at
 from tokaudit.resize.plan import TensorEdit
 from tokaudit.sources import OpenFile
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from tokaudit.atomic import uninterrupted
-from tokaudit.resize.copying import Progress
+from tokaudit.progress import Progress
 
 T = TypeVar("T")
 
