@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,33 @@ def test_a_picture_encoders_positions_are_not_the_texts(tmp_path: Path) -> None:
     table = {"vision_model.embeddings.position_embedding.weight": {"dtype": "F32", "shape": [50, 8]}}
     report = audit(tmp_path, {"safetensors": {"model.safetensors": table}})
     assert "TA410" not in {finding.rule for finding in report.findings}
+
+
+def test_findings_about_a_hundred_thousand_tokens_take_seconds_and_not_hours(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
+    crowded = {"type": "BPE", "vocab": {f"t{number}": 0 for number in range(100_000)}, "merges": []}
+    extra = [f"<e{number}>" for number in range(50_000)]
+    files: dict[str, dict[str, Json]] = {
+        "appended": {
+            "tokenizer.json": {"model": model, "added_tokens": []},
+            "tokenizer_config.json": {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "additional_special_tokens": extra,
+            },
+            "config.json": {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "vocab_size": 25_000,
+            },
+        },
+        "one id": {"tokenizer.json": {"model": crowded, "added_tokens": []}},
+    }
+    rules: set[str] = set()
+    before = time.process_time()
+    for folder, documents in files.items():
+        (tmp_path / folder).mkdir()
+        for name, document in documents.items():
+            (tmp_path / folder / name).write_text(json.dumps(document), "utf-8")
+        rules |= {finding.rule for finding in tokaudit.check(tmp_path / folder).findings}
+    assert {"TA402", "TA412"} <= rules
+    assert time.process_time() - before < 30

@@ -104,7 +104,7 @@ class _Loader:
     def _loose(self) -> Checkpoint:
         adapters = [name for name in self.weights if _ADAPTER.fullmatch(name)]
         originals = [name for name in self.weights if _ORIGINAL.fullmatch(name)]
-        others = [name for name in self.weights if name not in (*adapters, *originals)]
+        others = sorted({*self.weights}.difference(adapters, originals))
         files = others or originals or adapters
         if not files:
             raise FactMissing(self._no_weights())

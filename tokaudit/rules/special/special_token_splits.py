@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tokaudit.contract import AddedToken, Contract, Role, Vocabulary, Witness, present
+from tokaudit.contract import AddedToken, Contract, Vocabulary, Witness, present
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import listed, named
@@ -44,7 +44,8 @@ class SpecialTokenSplits(Rule):
         ]
         if not split:
             return
-        says = [f"{named(t.id, t.content)} becomes {_tokens(vocabulary, ids)}" for t, ids in split]
+        texts = {id: content for content, id in vocabulary.loaded.effective.items()}
+        says = [f"{named(t.id, t.content)} becomes {_tokens(vocabulary, texts, ids)}" for t, ids in split]
         count = "1 special token does" if len(split) == 1 else f"{len(split)} special tokens do"
         yield self.finding(
             f"{count} not encode to one id: {listed(says, most=3)}",
@@ -57,7 +58,7 @@ class SpecialTokenSplits(Rule):
 
 def _special(contract: Contract, vocabulary: Vocabulary) -> Iterator[AddedToken]:
     """Added tokens of tokenizer.json that are special or have a role, one per text."""
-    roles = {special.content for special in contract.special_tokens if isinstance(special.role, Role)}
+    roles = {special.content for special in contract.special_tokens if special.role}
     seen: set[str] = set()
     for token in vocabulary.table(Witness.ADDED).entries:
         if token.content and token.content not in seen and (token.special or token.content in roles):
@@ -65,8 +66,7 @@ def _special(contract: Contract, vocabulary: Vocabulary) -> Iterator[AddedToken]
             yield token
 
 
-def _tokens(vocabulary: Vocabulary, ids: tuple[int, ...]) -> str:
-    """The tokens that a text became, with the texts of their effective ids."""
-    texts = {id: content for content, id in vocabulary.loaded.effective.items()}
+def _tokens(vocabulary: Vocabulary, texts: Mapping[int, str], ids: tuple[int, ...]) -> str:
+    """The tokens that a text became; ``texts`` are those of the effective ids."""
     shown = [named(id, texts.get(id, vocabulary.text(id))) for id in ids[:4]]
     return f"{len(ids)} tokens ({listed(shown, total=len(ids))})" if len(ids) != 1 else shown[0]

@@ -33,9 +33,10 @@ class TensorStoredTwice(Rule):
     severity = Severity.WARNING
 
     def check(self, contract: Contract) -> Iterator[Finding]:
-        repeated = contract.checkpoint.repeated
-        unlike = [copies for copies in repeated.values() if len({(t.shape, t.dtype) for t in copies}) > 1]
-        alike = [copies for copies in repeated.values() if copies not in unlike]
+        unlike: list[tuple[Tensor, ...]] = []
+        alike: list[tuple[Tensor, ...]] = []
+        for copies in contract.checkpoint.repeated.values():
+            (unlike if len({(copy.shape, copy.dtype) for copy in copies}) > 1 else alike).append(copies)
         for group, severity in ((unlike, Severity.ERROR), (alike, Severity.WARNING)):
             if group:
                 yield self.finding(

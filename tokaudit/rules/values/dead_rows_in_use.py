@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tokaudit.contract import Contract, Missing, Role, RowClass, TableValues
 from tokaudit.contract.values import DEAD
@@ -57,10 +57,11 @@ class DeadRowsInUse(Rule):
         _ = contract.values
         usual = never_encoded(contract.vocabulary)
         wanted = RowClass.ZERO if is_static(contract) else DEAD
+        stated = _stated_roles(contract)
         for table in token_tables(contract):
             found: dict[Severity, list[int]] = {}
             for id in table.having(wanted, within=RowClass.IN_USE):
-                severity = _severity(contract, id, usual)
+                severity = _severity(contract, id, stated.get(id, frozenset()), usual)
                 if severity is not None:
                     found.setdefault(severity, []).append(id)
             for severity, ids in found.items():
@@ -91,12 +92,21 @@ def _visited(contract: Contract, id: int) -> bool:
     return not isinstance(data, Missing) and data.visited(id)
 
 
-def _severity(contract: Contract, id: int, usual: frozenset[int]) -> Severity | None:
-    """None for a row that may be dead."""
+def _stated_roles(contract: Contract) -> Mapping[int, frozenset[Role]]:
+    """The roles that the configurations give an id; what a class fills in is no statement."""
+    found: dict[int, frozenset[Role]] = {}
+    for field in contract.id_fields:
+        if field.role and not field.by_default:
+            found |= {id: found.get(id, frozenset()) | {field.role} for id in field.ids}
+    return found
+
+
+def _severity(
+    contract: Contract, id: int, stated: frozenset[Role], usual: frozenset[int]
+) -> Severity | None:
+    """None for a row that may be dead. ``stated`` are the roles that the configurations give it."""
     uses = contract.uses.get(id, ())
-    roles = {use.role for use in uses if use.role}
-    stated = (field for field in contract.id_fields if id in field.ids and not field.by_default)
-    roles |= {field.role for field in stated if field.role}
+    roles = stated | {use.role for use in uses if use.role}
     placeholder = bool(uses) and all(use.placeholder for use in uses)
     if _visited(contract, id) and roles != {Role.PAD} and not placeholder:
         return Severity.ERROR

@@ -63,12 +63,12 @@ def _shared(file: TokenFile) -> dict[int, list[str]]:
         seen |= distinct
     if not repeated:
         return {}
-    texts: dict[int, list[str]] = {id: [] for id in sorted(repeated)}
+    texts: dict[int, dict[str, None]] = {id: {} for id in sorted(repeated)}
     for number in range(len(file.tables)):
         for content, id in _own_pairs(file, number):
-            if id in repeated and content not in texts[id]:
-                texts[id].append(content)
-    return {id: found for id, found in texts.items() if len(found) > 1}
+            if id in repeated:
+                texts[id][content] = None
+    return {id: list(found) for id, found in texts.items() if len(found) > 1}
 
 
 def _own_pairs(file: TokenFile, number: int) -> Iterator[tuple[str, int]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from tokaudit.contract import Contract, Missing
@@ -44,8 +45,9 @@ class TokenAppendedOnLoad(Rule):
         if not tokens:
             return
         limit = _limit(contract)
-        beyond = [token for token in tokens if limit is not None and token.id >= limit.rows]
-        within = [token for token in tokens if token not in beyond]
+        rows = sys.maxsize if limit is None else limit.rows
+        beyond = [token for token in tokens if token.id >= rows]
+        within = [token for token in tokens if token.id < rows]
         for group, severity in ((beyond, Severity.ERROR), (within, Severity.WARNING)):
             if group:
                 yield self._appended(contract, group, limit, severity)
