@@ -5,10 +5,12 @@
     python tools/mutate.py --count 20 --seed 7 --minutes 5
     python tools/mutate.py --again alive.json --tests test_lock.py,test_strict_json.py
 
-It works on a clone of the last commit in a temporary directory. The tests run there once to learn which lines
-each of them reaches. Then each change is tried by some fast tests that reach its line, and by more of them if
-those notice nothing, in a fork of this process, which has imported everything but tokaudit. "unreached" are
-changes to lines that no test reaches in its own process: what tests only see by a command counts as untested.
+It works on a clone of the last commit in a temporary directory. One process imports everything and collects
+the tests; all else happens in forks of it. First the tests run there once, to learn which lines each of them
+reaches. Then a fork for each change puts the changed function in the place of the old one and runs tests that
+reach it, the narrow and fast ones first, until one fails or their time is up. A change to what runs at import
+is written to its file and tried by a process that imports it anew. "unreached" are changes to lines that no
+test reaches in its own process: what tests only see by a command counts as untested.
 
 Changes that no test can notice stand in mutants_equivalent.txt beside this script, with the reason.
 Linux only.
@@ -17,11 +19,15 @@ Linux only.
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
+import functools
+import gc
 import importlib
+import inspect
+import itertools
 import json
 import os
+import pkgutil
 import random
 import resource
 import shutil
@@ -36,8 +42,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NoReturn, TextIO, TypeVar
+
+from changes import Mutant, changes_to
 
 PROJECT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
@@ -60,283 +68,45 @@ WARM = (
     "typer",
 )
 SLOWEST = 5.0  # seconds of a test that is used
-MOST_TESTS = 150
-FILES = 3
-THOROUGH = 3  # times the seconds, for a change that the first tests do not notice
 MEMORY = 16 << 30
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
-OTHER: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.FloorDiv: ast.Mult,
-}
-CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
-SEVERITIES = {"ERROR": "WARNING", "WARNING": "ERROR", "NOTE": "WARNING", "INFO": "WARNING"}
+Lines = set[tuple[str, int]]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A change: the text ``old`` at ``start`` (a byte offset) becomes ``new``."""
+class Reached:
+    """Which lines of the four folders run between ``start`` and ``stop``."""
 
-    path: str
-    line: int
-    lines: tuple[int, ...]  # of the part that changes; one of them must be reached
-    scope: str  # the class and function around it
-    start: int
-    old: str
-    new: str
-
-    @property
-    def change(self) -> str:
-        return f"{' '.join(self.old.split())} -> {' '.join(self.new.split())}"
-
-    @property
-    def name(self) -> str:
-        """What mutants_equivalent.txt knows it by; it outlives a shift of the lines."""
-        return f"{self.path} | {self.scope} | {self.change}"
-
-    def applied(self, source: bytes) -> bytes:
-        old = self.old.encode()
-        assert source[self.start : self.start + len(old)] == old
-        return source[: self.start] + self.new.encode() + source[self.start + len(old) :]
-
-
-class Mutator(ast.NodeVisitor):
-    """Collects the changes to one file. Texts, annotations, decorators and messages stay as they are."""
-
-    def __init__(self, path: str, source: bytes) -> None:
-        self.path, self.source = path, source
-        self.starts = [0]
-        for line in source.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
-        self.scope: list[str] = []
-        self.statement: ast.stmt | None = None
-        self.found: list[Mutant] = []
-        self.visit(ast.parse(source))
-
-    def change(self, node: ast.AST, new: str | ast.AST) -> None:
-        node_: Any = node
-        start = self.starts[node_.lineno - 1] + node_.col_offset
-        end = self.starts[node_.end_lineno - 1] + node_.end_col_offset
-        old = self.source[start:end].decode()
-        text = new if isinstance(new, str) else f"({ast.unparse(new)})"
-        lines = range(node_.lineno, node_.end_lineno + 1)
-        if self.statement and not hasattr(self.statement, "body"):
-            lines = range(self.statement.lineno, (self.statement.end_lineno or 0) + 1)
-        self.found.append(
-            Mutant(self.path, node_.lineno, tuple(lines), ".".join(self.scope), start, old, text)
-        )
-
-    def visit(self, node: ast.AST) -> None:
-        if isinstance(node, ast.stmt):
-            self.statement = node
-        super().visit(node)
-
-    def _scoped(self, node: ast.ClassDef | ast.FunctionDef) -> None:
-        self.scope.append(node.name)
-        if isinstance(node, ast.FunctionDef):
-            for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d)):
-                self.visit(default)
-        for statement in node.body:
-            self.visit(statement)
-        self.scope.pop()
-
-    visit_ClassDef = visit_FunctionDef = _scoped
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        pass
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value:
-            self.visit(node.value)
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        self.change(node, "pass")
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        if isinstance(node.targets[0], ast.Name) and node.targets[0].id in ("__all__", "__slots__"):
-            return
-        if isinstance(node.targets[0], (ast.Attribute, ast.Subscript)):
-            self.change(node, "pass")
-        self.generic_visit(node)
-
-    def _removed(self, node: ast.AST) -> None:
-        self.change(node, "pass")
-        self.generic_visit(node)
-
-    visit_AugAssign = visit_Continue = visit_Break = visit_Delete = _removed
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Call):
-            self.change(node, "pass")
-        elif isinstance(node.value, (ast.Yield, ast.YieldFrom)):
-            self.change(node, "0 and (yield)")
-        self.generic_visit(node)
-
-    def visit_Return(self, node: ast.Return) -> None:
-        if node.value and ast.unparse(node.value) != "None":
-            self.change(node, "return None")
-        self.generic_visit(node)
-
-    def _condition(self, test: ast.expr) -> None:
-        if ast.unparse(test) not in ("TYPE_CHECKING", "True", "False"):
-            self.change(test, "True")
-            self.change(test, "False")
-
-    def visit_If(self, node: ast.If | ast.IfExp) -> None:
-        if ast.unparse(node.test) == "TYPE_CHECKING":
-            return
-        self._condition(node.test)
-        if isinstance(node, ast.If):
-            self.visit(node.test)
-            for statement in (*node.body, *node.orelse):
-                self.visit(statement)
-        else:
-            self.generic_visit(node)
-
-    visit_IfExp = visit_If  # type: ignore[assignment]
-
-    def visit_comprehension(self, node: ast.comprehension) -> None:
-        for test in node.ifs:
-            self._condition(test)
-        self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        for at, operator in enumerate(node.ops):
-            ops = [*node.ops[:at], OTHER[type(operator)](), *node.ops[at + 1 :]]
-            self.change(node, ast.Compare(node.left, ops, node.comparators))
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        self.change(node, ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values))
-        for at in range(len(node.values)):
-            self.change(node, ast.BoolOp(node.op, node.values[:at] + node.values[at + 1 :]))
-        self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        if isinstance(node.op, (ast.Not, ast.USub)):
-            self.change(node, node.operand)
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        texts = [side for side in (node.left, node.right) if _is_text(side)]
-        if type(node.op) in ARITHMETIC and not texts:
-            self.change(node, ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right))
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, bool):
-            self.change(node, str(not node.value))
-        elif isinstance(node.value, int):
-            self.change(node, str(node.value + 1))
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if node.id in CALLS:
-            self.change(node, CALLS[node.id])
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.value, ast.Name) and node.value.id == "Severity" and node.attr in SEVERITIES:
-            self.change(node, f"Severity.{SEVERITIES[node.attr]}")
-        self.generic_visit(node)
-
-    def visit_Slice(self, node: ast.Slice) -> None:
-        if node.lower or node.upper:
-            self.change(node, ":")
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        for at, keyword in enumerate(node.keywords):
-            if keyword.arg and not _is_text(keyword.value):
-                rest = node.keywords[:at] + node.keywords[at + 1 :]
-                self.change(node, ast.Call(node.func, node.args, rest))
-        self.generic_visit(node)
-
-    def _elements(self, node: ast.Set | ast.List | ast.Tuple) -> None:
-        if len(node.elts) > 1 and all(isinstance(element, ast.Constant) for element in node.elts):
-            self.change(node, type(node)(node.elts[:-1], *([ast.Load()] * (not isinstance(node, ast.Set)))))
-        self.generic_visit(node)
-
-    visit_Set = visit_List = visit_Tuple = _elements
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-class Measure:
-    """A pytest plugin: which lines of the four folders each test reaches, and how long it takes."""
-
-    def __init__(self, root: Path, into: Path) -> None:
-        self.root, self.into = f"{root}/", into
+    def __init__(self, root: Path) -> None:
+        self.root = f"{root}/"
         self.prefixes = tuple(f"{root}/{folder}/" for folder in FOLDERS)
-        self.seen: set[tuple[str, int]] = set()
+        self.lines: Lines = set()
         self.left: dict[CodeType, set[int]] = {}
-        self.lines: dict[str, list[tuple[str, int]]] = {}
-        self.seconds: Counter[str] = Counter()
-        self.failed: set[str] = set()
 
-    def trace(self, frame: FrameType, event: str, value: object) -> Callable[..., Any] | None:
+    def start(self) -> None:
+        self.lines, self.left = set(), {}
+        sys.settrace(self._call)
+        threading.settrace(self._call)
+
+    def stop(self) -> Lines:
+        sys.settrace(None)
+        return self.lines
+
+    def _call(self, frame: FrameType, event: str, value: object) -> Callable[..., Any] | None:
         code = frame.f_code
         if not code.co_filename.startswith(self.prefixes):
             return None
         if code not in self.left:
             self.left[code] = {line for _, _, line in code.co_lines() if line} - {code.co_firstlineno}
-        if not self.left[code]:
-            return None
-        return self.reached
+        return self._line if self.left[code] else None
 
-    def reached(self, frame: FrameType, event: str, value: object) -> Callable[..., Any]:
+    def _line(self, frame: FrameType, event: str, value: object) -> Callable[..., Any]:
         if event == "line":
             # A generator of an earlier test can end in this one: its code is not known here.
             self.left.get(frame.f_code, set()).discard(frame.f_lineno)
-            self.seen.add((frame.f_code.co_filename.removeprefix(self.root), frame.f_lineno))
-        return self.reached
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.seen, self.left = set(), {}
-        sys.settrace(self.trace)
-        threading.settrace(self.trace)
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] += report.duration
-        if report.outcome != "passed":
-            self.failed.add(report.nodeid)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        sys.settrace(None)
-        if nodeid not in self.failed and self.seconds[nodeid] < SLOWEST:
-            self.lines[nodeid] = sorted(self.seen)
-
-    def pytest_sessionfinish(self) -> None:
-        self.into.write_text(json.dumps([self.lines, self.seconds]))
-
-
-class Chosen:
-    """A pytest plugin: only these tests, the fast ones first; the first that fails is written down."""
-
-    def __init__(self, seconds: Mapping[str, float], killer: Path) -> None:
-        self.seconds, self.killer = seconds, killer
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        kept = [item for item in items if item.nodeid in self.seconds]
-        items[:] = sorted(kept, key=lambda item: self.seconds[item.nodeid])
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed:
-            self.killer.write_text(report.nodeid)
+            self.lines.add((frame.f_code.co_filename.removeprefix(self.root), frame.f_lineno))
+        return self._line
 
 
 @dataclass(frozen=True)
@@ -345,124 +115,356 @@ class Tests:
     of_file: Mapping[str, Sequence[str]]
     seconds: Mapping[str, float]
     reach: Mapping[str, int]  # how many lines a test reaches: few for the test of a unit
+    imported: Lines  # lines that run when their file is imported
 
-    def of(self, mutant: Mutant, budget: float, *, all_files: bool = False) -> dict[str, float]:
-        """Tests that reach it with their seconds; for a line that runs at import, tests that use its file."""
+    @classmethod
+    def measured(cls, parts: Iterator[Mapping[str, Any]], imported: Lines) -> Tests:
+        reaching: dict[tuple[str, int], list[str]] = defaultdict(list)
+        of_file: dict[str, list[str]] = defaultdict(list)
+        seconds, reach = {}, {}
+        for part in parts:
+            for test, (took, lines) in part.items():
+                seconds[test], reach[test] = took, len(lines)
+                for path, line in lines:
+                    reaching[path, line].append(test)
+                for path in {path for path, _ in lines}:
+                    of_file[path].append(test)
+        return cls(reaching, of_file, seconds, reach, imported)
+
+    def of(self, mutant: Mutant, budget: float) -> list[str]:
+        """Tests that reach it, as many as ``budget`` seconds take; at import, tests that use its file."""
         found = {test for line in mutant.lines for test in self.reaching.get((mutant.path, line), ())}
-        usable = found or self.of_file.get(mutant.path) or self.reach
+        if not found and any((mutant.path, line) in self.imported for line in mutant.lines):
+            found = set(self.of_file.get(mutant.path) or self.reach)
         by_file: dict[str, list[str]] = defaultdict(list)
-        for test in sorted(usable, key=self.seconds.__getitem__):
-            by_file[test.partition("::")[0]].append(test)
-        # Loading a file of tests takes time, too: those with tests of units, and those with most tests.
+        for test in sorted(found, key=lambda test: (self.seconds[test], test)):
+            by_file[_file(test)].append(test)
         narrow = sorted(by_file, key=lambda file: min(self.reach[test] for test in by_file[file]))
-        broad = sorted(by_file, key=lambda file: -len(by_file[file]))
-        files = narrow if all_files else list(dict.fromkeys([*narrow[:FILES], *broad[:FILES]]))
-        chosen: dict[str, float] = {}
-        left = budget
-        for rank in range(max((len(by_file[file]) for file in files), default=0)):
-            for test in (by_file[file][rank] for file in files if rank < len(by_file[file])):
-                if self.seconds[test] < left and (all_files or len(chosen) < MOST_TESTS):
-                    chosen[test] = self.seconds[test]
-                    left -= self.seconds[test]
+        chosen = []
+        for rank in range(max((len(tests) for tests in by_file.values()), default=0)):
+            for test in (by_file[file][rank] for file in narrow if rank < len(by_file[file])):
+                if self.seconds[test] <= budget:
+                    chosen.append(test)
+                    budget -= self.seconds[test]
         return chosen
 
 
-def read_tests(file: Path) -> Tests:
-    lines, seconds = json.loads(file.read_text())
-    reaching: dict[tuple[str, int], list[str]] = defaultdict(list)
-    of_file: dict[str, list[str]] = defaultdict(list)
-    for test, reached in lines.items():
-        for path, line in reached:
-            reaching[path, line].append(test)
-        for path in {path for path, _ in reached}:
-            of_file[path].append(test)
-    return Tests(reaching, of_file, seconds, {test: len(reached) for test, reached in lines.items()})
+class RunsAtImport(Exception):
+    """The change is to the body of a module or a class."""
+
+
+def differing(old: CodeType, new: CodeType, body: bool = True) -> list[tuple[CodeType, CodeType]]:
+    """The pairs of functions that differ, nested ones too, from the outside in."""
+    inside = []
+    for inner, other in zip(_nested(old), _nested(new), strict=False):
+        at_once = not inner.co_flags & inspect.CO_OPTIMIZED or inner.co_name in COMPREHENSIONS
+        inside += differing(inner, other, body and at_once)
+    same = _itself(old) == _itself(new)
+    if body and not same:
+        raise RunsAtImport
+    return inside if body or (same and not inside) else [(old, new), *inside]
+
+
+def _nested(code: CodeType) -> list[CodeType]:
+    return [const for const in code.co_consts if isinstance(const, CodeType)]
+
+
+def _itself(code: CodeType) -> tuple[object, ...]:
+    consts = [const.co_name if isinstance(const, CodeType) else repr(const) for const in code.co_consts]
+    return code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+
+
+class Functions:
+    """The functions of tokaudit that this process holds, and the caches of them and of the tests."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.known: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
+        self.caches = []
+        for found in gc.get_objects():
+            if type(found) is FunctionType and found.__code__.co_filename.startswith(f"{root}/tokaudit"):
+                self.known[self._key(found.__code__)].append(found)
+            elif type(found) is functools._lru_cache_wrapper:
+                code = getattr(found.__wrapped__, "__code__", None)
+                if code and code.co_filename.startswith(f"{root}/"):
+                    self.caches.append(found)
+
+    @staticmethod
+    def _key(code: CodeType) -> tuple[str, str, int]:
+        return code.co_filename, code.co_qualname, code.co_firstlineno
+
+    def change(self, mutant: Mutant) -> None:
+        """Put the changed functions in the place of the old ones; RunsAtImport where that does not do it."""
+        path = self.root / mutant.path
+        source = path.read_bytes()
+        pairs = differing(*(compile(text, path, "exec") for text in (source, mutant.applied(source))))
+        if not any(self.known[self._key(old)] for old, _ in pairs):
+            raise RunsAtImport
+        for old, new in pairs:
+            for function in self.known[self._key(old)]:
+                function.__code__ = new
+        for cache in self.caches:
+            cache.cache_clear()
+
+
+class Fork:
+    """A process that runs ``work`` with its output in ``folder/log``; what that returns is its answer.
+
+    ``seconds`` of processor time end it, and ten times as many of any time.
+    """
+
+    def __init__(self, work: Callable[[Path], object], folder: Path, seconds: float | None) -> None:
+        self.folder, self.seconds = folder, seconds
+        self.started = time.monotonic()
+        folder.mkdir()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._run(work)
+
+    def _run(self, work: Callable[[Path], object]) -> NoReturn:
+        try:
+            os.setpgid(0, 0)
+            log = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for stream, to in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
+                os.dup2(to, stream)
+            if self.seconds:
+                resource.setrlimit(resource.RLIMIT_CPU, (int(self.seconds), int(self.seconds)))
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            part = self.folder / "part"
+            part.write_text(json.dumps(work(self.folder)), encoding="utf-8")
+            part.rename(self.folder / "answer")
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+    def ended(self) -> bool:
+        """Whether it has ended, which it has when its time is up."""
+        done, _ = os.waitpid(self.pid, os.WNOHANG)
+        late = self.seconds and time.monotonic() > self.started + 10 * self.seconds
+        if not done and not late:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # also what a test left behind
+        if not done:
+            os.waitpid(self.pid, 0)
+        return True
+
+    @property
+    def answer(self) -> Any:
+        """What the work returned; None where it did not come to that."""
+        file = self.folder / "answer"
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def side_by_side(tasks: Iterator[tuple[T, Fork]], jobs: int) -> Iterator[tuple[T, Fork]]:
+    """The tasks as they end, of which up to ``jobs`` run at the same time."""
+    running = list(itertools.islice(tasks, jobs))
+    while running:
+        ended = [task for task in running if task[1].ended()]
+        for task in ended:
+            yield task
+            shutil.rmtree(task[1].folder, ignore_errors=True)
+        running = [task for task in running if task not in ended]
+        running += itertools.islice(tasks, jobs - len(running))
+        time.sleep(0.005)
+
+
+class Running:
+    """A pytest plugin: runs chosen ones of the collected tests. ``failed`` is called when one fails."""
+
+    def __init__(self, session: Any, folder: Path, failed: Callable[[str], object]) -> None:
+        factory = session.config._tmp_path_factory  # the forks must not share its folder
+        factory._given_basetemp, factory._basetemp = folder / "files", None
+        self.items = {item.nodeid: item for item in session.items}
+        self.failed = failed
+        self.seconds: Counter[str] = Counter()
+        session.config.pluginmanager.register(self)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed(report.nodeid)
+
+    def run(self, names: Sequence[str]) -> Iterator[str]:
+        """Each name after its test has run."""
+        for name, following in zip(names, [*names[1:], None], strict=True):
+            item, nextitem = self.items[name], self.items[following] if following else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+            yield name
+
+
+def noticed(session: Any, tests: Sequence[str], folder: Path) -> str:
+    """The word "killed" and the first of the tests that fails, or "alive"."""
+    failed: list[str] = []
+    for _ in Running(session, folder, failed.append).run(tests):
+        if failed:
+            return f"killed {failed[0]}"
+    return "alive"
+
+
+def measured(session: Any, root: Path, tests: Sequence[str], folder: Path) -> dict[str, Any]:
+    """For each of the tests that passes: its seconds and the lines it reaches."""
+    reached, failed, found = Reached(root), set[str](), {}
+    running = Running(session, folder, failed.add)
+    reached.start()
+    for name in running.run(tests):
+        lines = reached.stop()
+        if name not in failed and running.seconds[name] < SLOWEST:
+            found[name] = running.seconds[name], sorted(lines)
+        reached.start()
+    reached.stop()
+    return found
+
+
+@dataclass
+class Collected:
+    """A pytest plugin: ``then`` takes the place of running the tests that were collected."""
+
+    then: Callable[[Any], object]
+    answer: Any = None
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        if session.testsfailed:
+            raise RuntimeError("tests that cannot be collected")
+        self.answer = self.then(session)
+        return True
+
+
+def collected(root: Path, files: Sequence[str], then: Callable[[Any], object]) -> Any:
+    """What ``then`` makes of the pytest session that has collected the tests of ``files``, below ``root``."""
+    import pytest
+
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    # A stale .pyc could stand for changed code: two changes can have one size and second.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    plugin = Collected(then)
+    rewritten = "ignore::pytest.PytestAssertRewriteWarning"  # warm() has imported plugins already
+    code = pytest.main(["-q", "-s", "-W", rewritten, "-p", "no:cacheprovider", *files], plugins=[plugin])
+    if plugin.answer is None:
+        raise RuntimeError(f"pytest ended with {code}")
+    return plugin.answer
 
 
 class Bench:
-    """A clone of the last commit where tests are run on changed code."""
+    """Tries changes to a clone of the last commit, ``jobs`` at a time. ``say`` takes lines for people."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, jobs: int, seconds: float, say: TextIO) -> None:
         self.work, self.root = work, work / "clone"
+        self.jobs, self.seconds, self.say = jobs, seconds, say
+        self.forks = itertools.count()
         subprocess.run(["git", "clone", "--quiet", "--shared", str(PROJECT), str(self.root)], check=True)
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(self.root / "tokaudit")], check=True)
 
-    def pytest(self, arguments: Sequence[str], plugin: object, seconds: float) -> int | None:
-        """Its exit code in a fork of this process; None after so many seconds."""
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)
-            log = os.open(self.work / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            code = 70
-            try:
-                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-                os.chdir(self.root)
-                if isinstance(plugin, Chosen):
-                    # A stale .pyc could stand for changed code: two changes can have one size and second.
-                    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-                    sys.dont_write_bytecode = True
-                sys.path.insert(0, str(self.root))
-                import pytest
+    def fork(self, work: Callable[[Path], object], *, trial: bool = True) -> Fork:
+        folder = self.work / f"fork-{os.getpid()}-{next(self.forks)}"
+        return Fork(work, folder, 10 + 3 * self.seconds if trial else None)
 
-                rewritten = "ignore::pytest.PytestAssertRewriteWarning"  # warm() has imported plugins already
-                options = [
-                    "-q",
-                    "-W",
-                    rewritten,
-                    "-p",
-                    "no:cacheprovider",
-                    f"--basetemp={self.work / 'files'}",
-                ]
-                code = pytest.main([*options, *arguments], plugins=[plugin])
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        deadline = time.monotonic() + seconds
-        status = None
-        while status is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-            done, ended = os.waitpid(pid, os.WNOHANG)
-            status = ended if done else None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # also what a test left behind
-        if status is None:
-            os.waitpid(pid, 0)
-            return None
-        return os.waitstatus_to_exitcode(status)
+    def outcomes(self, mutants: Sequence[Mutant], files: Sequence[str]) -> dict[Mutant, str]:
+        """What became of each: "killed", "alive" or "unreached"."""
+        found: dict[Mutant, str] = {}
+        whole = self.fork(functools.partial(self._in_place, mutants, files), trial=False)
+        for _, fork in side_by_side(iter([(None, whole)]), 1):
+            if fork.answer is None:
+                raise SystemExit((fork.folder / "log").read_text(errors="replace")[-4000:])
+            at_import = []
+            for mutant, (what, tests) in zip(mutants, fork.answer, strict=True):
+                found[mutant] = what
+                at_import += [(mutant, tests)] if what == "imported" else []
+        trials = (
+            (mutant, self.fork(functools.partial(self._anew, mutant, tests))) for mutant, tests in at_import
+        )
+        for mutant, fork in side_by_side(trials, self.jobs):
+            found[mutant] = self._outcome(mutant, fork)
+        return found
 
-    def measured(self, names: Sequence[str]) -> Tests:
-        into = self.work / "lines.json"
-        code = self.pytest([f"tests/{name}" for name in names], Measure(self.root, into), 3600)
-        if code not in (0, 1):
-            raise SystemExit(f"pytest ended with {code}:\n{(self.work / 'log').read_text()[-4000:]}")
-        return read_tests(into)
+    def _in_place(self, mutants: Sequence[Mutant], files: Sequence[str], folder: Path) -> Any:
+        """What became of each, and the tests for it. "imported" are changes that _anew has to try."""
+        sys.path.insert(0, str(self.root))
+        imported = Reached(self.root)
+        imported.start()
+        import_all()
+        lines = imported.stop()
+        return collected(self.root, files, lambda session: self._each(mutants, session, lines))
 
-    def tried(self, mutant: Mutant, tests: Mapping[str, float]) -> tuple[str, str]:
-        """What became of it ("killed", "timeout", "alive", "unreached"), and the test that noticed."""
-        if not tests:
-            return "unreached", ""
-        file, killer = self.root / mutant.path, self.work / "killer"
-        source = file.read_bytes()
-        shutil.rmtree(self.work / "files", ignore_errors=True)
-        killer.unlink(missing_ok=True)
+    def _each(self, mutants: Sequence[Mutant], session: Any, imported: Lines) -> object:
+        tests = Tests.measured(self._measured(session), imported)
+        print(f"{len(tests.reach)} of {len(session.items)} tests are of use", file=self.say)
+        functions = Functions(self.root)
+        chosen = {mutant: tests.of(mutant, self.seconds) for mutant in mutants}
+        outcomes = dict.fromkeys(mutants, "unreached")
+        trials = (
+            (mutant, self.fork(functools.partial(self._replaced, mutant, names, functions, session)))
+            for mutant, names in chosen.items()
+            if names
+        )
+        for mutant, fork in side_by_side(trials, self.jobs):
+            outcomes[mutant] = self._outcome(mutant, fork)
+        return [(outcomes[mutant], chosen[mutant]) for mutant in mutants]
+
+    def _measured(self, session: Any) -> Iterator[Mapping[str, Any]]:
+        by_file: dict[str, list[str]] = defaultdict(list)
+        for item in session.items:
+            by_file[_file(item.nodeid)].append(item.nodeid)
+        parts = [list(by_file.values())[at :: self.jobs] for at in range(self.jobs)]
+        runs = (
+            (
+                None,
+                self.fork(
+                    functools.partial(measured, session, self.root, list(itertools.chain(*part))), trial=False
+                ),
+            )
+            for part in parts
+        )
+        for _, fork in side_by_side(runs, self.jobs):
+            if fork.answer is None:
+                raise RuntimeError((fork.folder / "log").read_text(errors="replace")[-4000:])
+            yield fork.answer
+
+    @staticmethod
+    def _replaced(
+        mutant: Mutant, tests: Sequence[str], functions: Functions, session: Any, folder: Path
+    ) -> str:
+        try:
+            functions.change(mutant)
+        except RunsAtImport:
+            return "imported"
+        return noticed(session, tests, folder)
+
+    def _anew(self, mutant: Mutant, tests: Sequence[str], folder: Path) -> Any:
+        clone = folder / "clone"
+        shutil.copytree(self.root, clone, ignore=shutil.ignore_patterns(".git"), symlinks=True)
+        file = clone / mutant.path
+        file.write_bytes(mutant.applied(file.read_bytes()))
         for cached in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
             cached.unlink()
-        file.write_bytes(mutant.applied(source))
-        try:
-            files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-            code = self.pytest(["-x", *files], Chosen(tests, killer), 60 + 5 * sum(tests.values()))
-        finally:
-            file.write_bytes(source)
-        if code is None:
-            return "timeout", ""
-        name = killer.read_text() if killer.exists() else "(at import)"
-        return ("killed", name) if code else ("alive", "")
+        files = list(dict.fromkeys(map(_file, tests)))
+        return collected(clone, files, lambda session: noticed(session, tests, folder))
+
+    def _outcome(self, mutant: Mutant, fork: Fork) -> str:
+        """A change with which no answer came is noticed: something ended early, or did not end."""
+        what, _, by = str(fork.answer or "killed without an answer").partition(" ")
+        if what != "imported":
+            print(f"{what}: {mutant.path}:{mutant.line} {mutant.change} [{by}]", file=self.say)
+        return what
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def import_all() -> None:
+    """Import every module of tokaudit that can be imported here."""
+    import tokaudit
+
+    for module in pkgutil.walk_packages(tokaudit.__path__, "tokaudit."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
 
 
 def equivalents() -> set[str]:
@@ -470,11 +472,11 @@ def equivalents() -> set[str]:
     return {line for line in lines if line.startswith("tokaudit/")}
 
 
-def mutants(root: Path, prefix: str) -> Iterator[Mutant]:
+def changes(root: Path, prefix: str) -> Iterator[Mutant]:
     for file in sorted(root.glob("tokaudit/**/*.py")):
         path = str(file.relative_to(root))
         if path.startswith(FOLDERS) and path.startswith(prefix):
-            yield from {m.name: m for m in Mutator(path, file.read_bytes()).found}.values()
+            yield from changes_to(path, file.read_bytes())
 
 
 def sample(found: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
@@ -493,23 +495,18 @@ def warm() -> None:
     assert not any(name.startswith("tokaudit") for name in sys.modules)
 
 
-def table(outcomes: Mapping[Mutant, str]) -> str:
+def table(found: Sequence[Mutant], outcomes: Mapping[Mutant, str]) -> str:
     lines = [
-        "| folder | mutants tried | killed | equivalent | still alive |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "| folder | mutants | tried | killed | equivalent | still alive |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    total: Counter[str] = Counter()
-    for folder in FOLDERS:
-        counts = Counter(what for mutant, what in outcomes.items() if mutant.path.startswith(f"{folder}/"))
-        total += counts
-        lines.append(_line(f"`{folder.removeprefix('tokaudit/')}/`", counts))
-    return "\n".join([*lines, _line("all", total)])
-
-
-def _line(title: str, counts: Counter[str]) -> str:
-    killed = counts["killed"] + counts["timeout"]
-    alive = counts["alive"] + counts["unreached"]
-    return f"| {title} | {counts.total()} | {killed} | {counts['equivalent']} | {alive} |"
+    for title, prefix in [*((f"`{folder[9:]}/`", f"{folder}/") for folder in FOLDERS), ("all", "")]:
+        counts = Counter(what for mutant, what in outcomes.items() if mutant.path.startswith(prefix))
+        possible = sum(mutant.path.startswith(prefix) for mutant in found)
+        alive = counts["alive"] + counts["unreached"]
+        figures = possible, counts.total(), counts["killed"], counts["equivalent"], alive
+        lines.append(" | ".join([f"| {title}", *map(str, figures)]) + " |")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -517,58 +514,40 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=120, help="changes to each folder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--path", default="tokaudit/", help="only files whose path starts with this")
-    parser.add_argument("--minutes", type=float, default=600, help="try no more changes after these")
-    parser.add_argument("--seconds", type=float, default=8, help="of tests for one change")
+    parser.add_argument("--seconds", type=float, default=10, help="of tests for one change")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="changes tried at the same time")
     parser.add_argument("--tests", default="", help="only these files of tests/, separated by commas")
     parser.add_argument("--alive", type=Path, help="write the changes that nothing noticed to this file")
     parser.add_argument("--again", type=Path, help="try the changes of such a file")
     call = parser.parse_args()
-    deadline = time.monotonic() + 60 * call.minutes
     warm()
     left_out = tuple(f"test_{name}" for name in LEFT_OUT)
     names = (
         call.tests.split(",") if call.tests else sorted(file.name for file in PROJECT.glob("tests/test_*"))
     )
-    names = [name for name in names if not name.startswith(left_out)]
+    files = [f"tests/{name}" for name in names if not name.startswith(left_out)]
+    say = os.fdopen(os.dup(1), "w", buffering=1)
     with tempfile.TemporaryDirectory(prefix="tokaudit-mutants-") as folder:
-        bench = Bench(Path(folder))
-        found = list(mutants(bench.root, call.path))
+        bench = Bench(Path(folder), call.jobs, call.seconds, say)
+        found = list(changes(bench.root, call.path))
         if call.again:
             wanted = set(json.loads(call.again.read_text(encoding="utf-8")))
             chosen = [mutant for mutant in found if mutant.name in wanted]
             for name in sorted(wanted - {mutant.name for mutant in chosen}):
-                print(f"gone: {name}", flush=True)
+                print(f"gone: {name}", file=say)
         else:
             chosen = sample(found, call.count, call.seed)
-        tests = bench.measured(names)
-        print(f"{len(chosen)} of {len(found)} changes, {len(tests.of_file)} files reached", flush=True)
-        outcomes = attempts(bench, tests, chosen, call.seconds, deadline)
+        print(f"{len(chosen)} of {len(found)} changes", file=say)
+        known = equivalents()
+        outcomes = {mutant: "equivalent" for mutant in chosen if mutant.name in known}
+        outcomes |= bench.outcomes([mutant for mutant in chosen if mutant.name not in known], files)
+    alive = [mutant for mutant in chosen if outcomes[mutant] in ("alive", "unreached")]
+    for mutant in alive:
+        print(f"{outcomes[mutant]}: {mutant.name}", file=say)
     if call.alive:
-        alive = [mutant.name for mutant, what in outcomes.items() if what in ("alive", "unreached")]
-        call.alive.write_text(json.dumps(alive, indent=1), encoding="utf-8")
-    print(table(outcomes))
+        call.alive.write_text(json.dumps([mutant.name for mutant in alive], indent=1), encoding="utf-8")
+    print(table(found, outcomes), file=say)
     return 0
-
-
-def attempts(
-    bench: Bench, tests: Tests, chosen: Sequence[Mutant], seconds: float, deadline: float
-) -> dict[Mutant, str]:
-    known = equivalents()
-    outcomes: dict[Mutant, str] = {}
-    for mutant in chosen:
-        if time.monotonic() > deadline:
-            break
-        if mutant.name in known:
-            outcomes[mutant] = "equivalent"
-            continue
-        what, by = bench.tried(mutant, tests.of(mutant, seconds))
-        if what == "alive":
-            more = bench.tried(mutant, tests.of(mutant, THOROUGH * seconds, all_files=True))
-            if more[0] == "killed":  # so many tests can also be too slow: an endless loop shows with the few
-                what, by = more
-        outcomes[mutant] = what
-        print(f"{what}: {mutant.path}:{mutant.line} {mutant.change}", f"[{by}]" if by else "", flush=True)
-    return outcomes
 
 
 if __name__ == "__main__":
