@@ -105,7 +105,7 @@ def test_diff_case(case: dict[str, Any], tmp_path: Path) -> None:
         assert not getattr(diff.comparison, GROUPS[slug])
     said = [
         as_text(diff, View(width=100)),
-        json.dumps(json.loads(as_json(diff)), ensure_ascii=False),
+        json.dumps(json.loads(as_json(diff, View())), ensure_ascii=False),
     ]
     for words in expect.get("mentions") or ():
         assert all(words in text for text in said), words

@@ -511,10 +511,13 @@ def test_columns_that_do_not_fit_follow_below() -> None:
     ("arguments", "words"),
     [
         ([], "nothing to cost"),
-        (["--vocab-size", "0", "--hidden", "8"], "--vocab-size must be a number of rows"),
+        (["--vocab-size", "0", "--hidden", "8"], "--vocab-size must be a number from 1 on"),
         (["--vocab-size", "8"], "how wide the tables are is not known"),
         (["--vocab-size", "8", "--hidden", "0"], "--hidden must be at least 1"),
-        (["--vocab-size", "8", "--hidden", "8", "--dtype", "int4"], "--dtype must be one of"),
+        (
+            ["--vocab-size", "8", "--hidden", "8", "--dtype", "int4"],
+            "--dtype must be float32, bfloat16,",
+        ),
         ([TINYLM, "--vocab-size", "8"], "exclude each other"),
         ([TINYLM, "--format", "csv"], "--format must be terminal or json"),
         ([TINYLM, "--corpus", "nowhere.txt"], "there is no such file"),

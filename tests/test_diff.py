@@ -349,7 +349,7 @@ def test_the_answer_for_a_use(pair: str, tmp_path: Path) -> None:
     }[answer]
     assert any(words in sentence for sentence in said) or not words
     assert bool(found.reasons) is (answer is Answer.DIFFERS)
-    VALIDATOR.validate(json.loads(as_json(found)))
+    VALIDATOR.validate(json.loads(as_json(found, View())))
     assert as_text(found, View()).count("\n") > 3
 
 
@@ -450,7 +450,7 @@ def test_an_unreadable_part_leaves_no_verdict(tmp_path: Path) -> None:
     found = tokaudit.diff(left, right)
     assert found.answer is Answer.NO_VERDICT
     assert found.unreadable[0].file == "config.json"
-    VALIDATOR.validate(json.loads(as_json(found)))
+    VALIDATOR.validate(json.loads(as_json(found, View())))
     assert "? no verdict" in as_text(found, View())
 
 

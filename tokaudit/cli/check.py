@@ -23,7 +23,7 @@ from tokaudit.cli.options import (
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
-    from tokaudit.errors import Unreadable, UsageError
+    from tokaudit.errors import Unreadable
     from tokaudit.load import Opening
 
 
@@ -140,12 +140,13 @@ def check(
       1  findings
       2  no verdict: a wrong call, input that cannot be read, a report that cannot be written
     """
+    from tokaudit.errors import UsageError
     from tokaudit.registry import targets
 
     if not paths and lock and tokenizer:
         paths, tokenizer, no_weights = [tokenizer], None, True  # a served tokenizer alone
     if not paths:
-        raise _wrong("missing argument 'PATH'", hint="`tokaudit check --help` shows how to call it")
+        raise UsageError("missing argument 'PATH'", hint="`tokaudit check --help` shows how to call it")
     found = targets(paths)
     with ExitStack() as stack:
         # Before the rest is imported: the tokenizer loads meanwhile.
@@ -153,18 +154,10 @@ def check(
 
         from tokaudit.cli.checking import checked
 
-        if quiet and verbose:
-            raise _wrong("--quiet and --verbose exclude each other")
-        if strict and fail_on is not None:
-            raise _wrong("--strict and --fail-on exclude each other")
-        if baseline is not None and write_baseline is not None:
-            raise _wrong("--baseline and --write-baseline exclude each other")
-        if isolated and config is not None:
-            raise _wrong("--isolated and --config exclude each other")
         options = {
             "select": _names(select),
             "ignore": _names(ignore),
-            "fail-on": "warning" if strict else fail_on,
+            "fail-on": fail_on,
             "format": format,
             "output": output or None,
             "tensor-parallel": tensor_parallel,
@@ -189,15 +182,10 @@ def check(
             write_baseline=write_baseline,
             config=config,
             isolated=isolated,
+            strict=strict,
             quiet=quiet,
             verbose=verbose,
         )
-
-
-def _wrong(message: str, hint: str = "") -> UsageError:
-    from tokaudit.errors import UsageError
-
-    return UsageError(message, hint=hint)
 
 
 def _names(values: Sequence[str] | None) -> list[str] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokaudit.audit import select_rules
 from tokaudit.cli import outputs, streams
+from tokaudit.cli.arguments import exclude
 from tokaudit.cli.auditing import Audit
 from tokaudit.cli.checkout import Checkout
 from tokaudit.cli.outcome import Outcome
@@ -39,6 +40,7 @@ def checked(
     write_baseline: str | None,
     config: str | None,
     isolated: bool,
+    strict: bool,
     quiet: bool,
     verbose: bool,
 ) -> Outcome:
@@ -47,6 +49,12 @@ def checked(
     ``options`` are those that the environment and files may state, too, by their keys, with None for what was
     not given. Raises UsageError, and Unreadable for a lock or a baseline, before anything is audited.
     """
+    exclude("--quiet", quiet, "--verbose", verbose)
+    exclude("--strict", strict, "--fail-on", options["fail-on"] is not None)
+    exclude("--baseline", options.get("baseline") is not None, "--write-baseline", write_baseline is not None)
+    exclude("--isolated", isolated, "--config", config is not None)
+    if strict:
+        options = {**options, "fail-on": "warning"}
     data = options["data"]
     beside = [path for path in (tokenizer, base, optimizer) if path is not None]
     beside += data if isinstance(data, list) else []

@@ -73,30 +73,26 @@ def cost(
       2  a wrong call, or something that could not be read (the rest is shown)
     """
     from tokaudit.cli import streams
-    from tokaudit.cost.tables import Positions
-    from tokaudit.errors import UsageError
+    from tokaudit.cli.arguments import number, one_of, positive
+    from tokaudit.cost.tables import DTYPES, Positions
     from tokaudit.reporters import _cost
 
-    if format not in _cost.RENDER:
-        raise UsageError(f"--format must be terminal or json, not {format!r}")
+    one_of("--format", format, list(_cost.RENDER))
     view = streams.view(color)
-    for option, number in (
-        ("--hidden", hidden),
-        ("--add", add),
-        ("--pad-to-multiple-of", pad_to_multiple_of),
-        ("--batch", batch),
-        ("--length", length),
-    ):
-        if number is not None and number < 1:
-            raise UsageError(f"{option} must be at least 1, not {number}")
-    for option, name in (("--dtype", dtype), ("--logits-dtype", logits_dtype)):
-        _known(option, name)
+    positive("--hidden", hidden)
+    positive("--add", add)
+    positive("--pad-to-multiple-of", pad_to_multiple_of)
+    positive("--batch", batch)
+    positive("--length", length)
+    if dtype is not None:
+        one_of("--dtype", dtype, list(DTYPES))
+    one_of("--logits-dtype", logits_dtype, list(DTYPES))
 
     from tokaudit.cost.run import Request
 
     request = Request(
         path=path,
-        vocab_sizes=tuple(map(_number, vocab_size or [])),
+        vocab_sizes=tuple(number("--vocab-size", text, least=1) for text in vocab_size or []),
         hidden=hidden,
         tied=tied,
         dtype=dtype,
@@ -111,25 +107,22 @@ def cost(
 
 
 def _found(request: Request) -> Costs:
+    from tokaudit.cli.arguments import facts_of
     from tokaudit.cli.progress import copying, progress
     from tokaudit.cost.run import costs
-    from tokaudit.errors import FactMissing, TokauditError, UsageError
+    from tokaudit.errors import UsageError
     from tokaudit.progress import Quiet
 
     if request.path is None and not (request.vocab_sizes or request.tokenizers):
         raise UsageError("nothing to cost", hint="give a model directory, or --vocab-size and --hidden")
     if request.path is not None and request.vocab_sizes:
         raise UsageError("a model directory and --vocab-size exclude each other")
-    try:
+    with facts_of(request.path or next(iter(request.tokenizers), "")):
         if request.corpus is None:
             with progress("reading"):
                 return costs(request, Quiet())
         with copying(f"encoding {request.corpus}") as bar:
             return costs(request, bar)
-    except FactMissing as missing:
-        path = request.path or request.tokenizers[0]
-        hint = f"`tokaudit check {path}` says what is there and what is not"
-        raise TokauditError(f"{path}: {missing.reason}", hint=hint) from missing
 
 
 def _outcome(text: str, found: Costs) -> Outcome:
@@ -140,19 +133,3 @@ def _outcome(text: str, found: Costs) -> Outcome:
     if not found.errors:
         return Outcome(text)
     return Outcome(text, Verdict.NO_VERDICT, streams.error_lines(found.errors))
-
-
-def _known(option: str, name: str | None) -> None:
-    from tokaudit.cost.tables import DTYPES
-    from tokaudit.errors import UsageError
-
-    if name is not None and name not in DTYPES:
-        raise UsageError(f"{option} must be one of {', '.join(DTYPES)}, not {name!r}")
-
-
-def _number(text: str) -> int:
-    from tokaudit.errors import UsageError
-
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 18 and int(text)):
-        raise UsageError(f"--vocab-size must be a number of rows, not {text!r}")
-    return int(text)

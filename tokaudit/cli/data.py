@@ -66,15 +66,8 @@ def data(
     from contextlib import ExitStack
 
     from tokaudit.cli.check import opened
-    from tokaudit.errors import UsageError
     from tokaudit.registry import Targets
 
-    if quiet and verbose:
-        raise UsageError("--quiet and --verbose exclude each other")
-    if strict and fail_on is not None:
-        raise UsageError("--strict and --fail-on exclude each other")
-    if isolated and config is not None:
-        raise UsageError("--isolated and --config exclude each other")
     with ExitStack() as stack:
         opening = opened(tokenizer, None, stack)
 
@@ -83,7 +76,7 @@ def data(
 
         options = {
             "select": list(CODES),
-            "fail-on": "warning" if strict else fail_on,
+            "fail-on": fail_on,
             "format": format,
             "output": output or None,
             "no-weights": True,
@@ -105,6 +98,7 @@ def data(
             write_baseline=None,
             config=config,
             isolated=isolated,
+            strict=strict,
             quiet=quiet,
             verbose=verbose,
         )

@@ -52,16 +52,16 @@ def diff(
       2  no verdict: a wrong call, or input that cannot be read or compared
     """
     from tokaudit.cli import streams
+    from tokaudit.cli.arguments import one_of
     from tokaudit.cli.progress import progress
     from tokaudit.diffs.run import Answer
     from tokaudit.diffs.run import diff as run
     from tokaudit.diffs.uses import use_named
-    from tokaudit.errors import UsageError
     from tokaudit.report import Verdict
     from tokaudit.reporters import _diff, _diff_json
 
-    if format not in ("terminal", "json"):
-        raise UsageError(f"--format must be terminal or json, not {format!r}")
+    renderers = {"terminal": _diff.as_text, "json": _diff_json.as_json}
+    one_of("--format", format, list(renderers))
     view = streams.view(color)
     wanted = use_named(use)
     with progress(f"comparing {left} and {right}"):
@@ -71,8 +71,7 @@ def diff(
         Answer.DIFFERS: Verdict.FINDINGS,
         Answer.NO_VERDICT: Verdict.NO_VERDICT,
     }
-    text = _diff_json.as_json(found) if format == "json" else _diff.as_text(found, view)
-    return Outcome(text, verdicts[found.answer], _complaint(found))
+    return Outcome(renderers[format](found, view), verdicts[found.answer], _complaint(found))
 
 
 def _complaint(found: Diff) -> str:

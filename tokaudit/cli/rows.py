@@ -68,12 +68,11 @@ def rows(
       2  a wrong call, or tables that cannot be read
     """
     from tokaudit.cli import streams
+    from tokaudit.cli.arguments import facts_of, one_of
     from tokaudit.cli.progress import progress
-    from tokaudit.errors import FactMissing, TokauditError, UsageError
     from tokaudit.reporters import _rows
 
-    if format not in _rows.RENDER:
-        raise UsageError(f"--format must be terminal, json or csv, not {format!r}")
+    one_of("--format", format, list(_rows.RENDER))
     view = streams.view(color)
     wanted = _wanted(token or [], id or [], worst, kind, everything=format != "terminal")
 
@@ -81,18 +80,15 @@ def rows(
     from tokaudit.values.listing import list_rows
 
     recorded = None if ledger is None else read(ledger)
-    try:
-        with progress(f"reading {path}"):
-            found = list_rows(path, wanted, tokenizer=tokenizer, ledger=recorded)
-    except FactMissing as missing:
-        hint = f"`tokaudit check {path}` says what is there and what is not"
-        raise TokauditError(f"{path}: {missing.reason}", hint=hint) from missing
+    with facts_of(path), progress(f"reading {path}"):
+        found = list_rows(path, wanted, tokenizer=tokenizer, ledger=recorded)
     return Outcome(_rows.RENDER[format](found, view))
 
 
 def _wanted(
     tokens: list[str], ids: list[str], worst: int | None, kind: str | None, *, everything: bool
 ) -> Wanted:
+    from tokaudit.cli.arguments import number, positive
     from tokaudit.contract import RowClass
     from tokaudit.contract.listing import Wanted
     from tokaudit.errors import UsageError
@@ -100,10 +96,9 @@ def _wanted(
 
     if sum((bool(tokens or ids), worst is not None, kind is not None)) > 1:
         raise UsageError("--worst, --class, and --token or --id exclude each other")
-    if worst is not None and worst < 1:
-        raise UsageError(f"--worst must be at least 1, not {worst}")
+    positive("--worst", worst)
     if kind is None:
-        numbers = tuple(_number(id) for id in ids)
+        numbers = tuple(number("--id", id) for id in ids)
         return Wanted(tuple(tokens), numbers, worst=worst, everything=everything)
     classes = {member.slug: member for member in RowClass}
     if kind not in classes:
@@ -113,11 +108,3 @@ def _wanted(
             hint=f"did you mean {guess}?" if guess else f"there is {', '.join(classes)}",
         )
     return Wanted(kind=classes[kind])
-
-
-def _number(text: str) -> int:
-    from tokaudit.errors import UsageError
-
-    if not (text.isascii() and text.isdecimal() and len(text) < 18):
-        raise UsageError(f"--id must be a number, not {text!r}")
-    return int(text)

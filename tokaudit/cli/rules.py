@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from tokaudit.cli.options import TextOrJson
 from tokaudit.cli.outcome import Outcome
 
 
-def rules(
-    format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="One of: json, terminal.")
-    ] = "terminal",
-) -> Outcome:
+def rules(format: TextOrJson = "terminal") -> Outcome:
     """List every rule: code, slug, severity, and what it is about.
 
     \b
@@ -21,11 +14,10 @@ def rules(
       tokaudit rules
       tokaudit rules --format json
     """
-    from tokaudit.errors import UsageError
+    from tokaudit.cli.arguments import one_of
 
     renderers = {"terminal": _table, "json": _json}
-    if format not in renderers:
-        raise UsageError(f"--format must be terminal or json, not {format!r}")
+    one_of("--format", format, list(renderers))
     return Outcome(renderers[format]())
 
 

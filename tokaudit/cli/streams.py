@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
-from tokaudit.errors import TokauditError, Unreadable, UsageError
+from tokaudit.cli.arguments import one_of
+from tokaudit.errors import TokauditError, Unreadable
 from tokaudit.text import inert, listed
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ def view(colour: str = "auto") -> View:
     """
     from tokaudit.reporters import View
 
-    if colour not in COLOUR_CHOICES:
-        raise UsageError(f"--color must be auto, always or never, not {colour!r}")
+    one_of("--color", colour, COLOUR_CHOICES)
     return View(
         width=columns(),
         colour=_wants_colour() if colour == "auto" else colour == "always",

@@ -8,13 +8,14 @@ from tokaudit.diffs.difference import Difference, Side
 from tokaudit.diffs.mapping import MappingDiff
 from tokaudit.diffs.run import Diff
 from tokaudit.errors import Unreadable
+from tokaudit.reporters import View
 from tokaudit.reporters.json import Json, dump
 
 SCHEMA_VERSION = "1.0"
 MOST_LISTED = 1000  # of one list; the count beside it is of all
 
 
-def as_json(diff: Diff) -> str:
+def as_json(diff: Diff, view: View) -> str:
     found = diff.comparison
     return dump(
         {
