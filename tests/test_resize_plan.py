@@ -37,11 +37,11 @@ def source(tmp_path: Path) -> Path:
     return build(in_shards(untied(), 3), tmp_path / "source")
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--plan=json"])
+@pytest.mark.parametrize("option", ["--format=terminal", "--format=json"])
 def test_a_plan_is_made_without_torch_and_writes_nothing(option: str, source: Path, tmp_path: Path) -> None:
     code = (
         "import json, sys\nfrom tokaudit.cli import main\n"
-        f"code = main(['resize', {str(source)!r}, 'out', '--add-token', '<x>', {option!r}])\n"
+        f"code = main(['resize', {str(source)!r}, 'out', '--add-token', '<x>', '--dry-run', {option!r}])\n"
         "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
     )
     done = subprocess.run(
@@ -68,7 +68,7 @@ REQUESTS = [
 def test_plan_and_manifest_follow_their_schemas(number: int, make: Any, tmp_path: Path) -> None:
     source = build(make(), tmp_path / "source")
     request = REQUESTS[number]
-    document = json.loads(_plan.as_json(plan_resize(source, request)))
+    document = json.loads(_plan.as_json(plan_resize(source, request), View()))
     jsonschema.validate(document, schema("plan"))
     resize(source, tmp_path / "out", request)
     manifest = data(tmp_path / "out" / MANIFEST)
@@ -77,7 +77,7 @@ def test_plan_and_manifest_follow_their_schemas(number: int, make: Any, tmp_path
 
 
 def test_plan_json_tells_every_number(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--add-token", "<x>", "--pad-to-multiple-of", "64", "--plan", "json"]
+    arguments = ["--add-token", "<x>", "--pad-to-multiple-of", "64", "--dry-run", "--format", "json"]
     assert main(["resize", str(source), *arguments]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["rows_before"], document["rows_after"], document["padding_rows"]) == (320, 384, 63)
@@ -95,6 +95,25 @@ def test_plan_json_tells_every_number(source: Path, capfd: pytest.CaptureFixture
     rewritten = sum(sizes[name] for name in document["rewritten_shards"])
     assert document["bytes_rewritten"] == rewritten + 2 * 64 * 16
     assert document["bytes_rewritten"] + document["bytes_copied"] == sum(sizes.values()) + 2 * 64 * 16
+
+
+def test_the_manifest_is_printed_as_it_was_written(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["resize", str(source), str(out), "--add-token", HOSTILE, "--format", "json"]) == 0
+    printed = capfd.readouterr().out
+    assert json.loads(printed) == data(out / MANIFEST)
+    assert "::" not in printed
+    assert "##[" not in printed
+
+
+def test_a_plan_as_json_triggers_nothing_in_a_log(source: Path) -> None:
+    plan = plan_resize(source, Request(tokens=(NewToken("##[error]forged ::error::forged"),)))
+    text = _plan.as_json(plan, View())
+    assert "::" not in text
+    assert "##[" not in text
+    assert json.loads(text)["tokens"][0]["content"] == "##[error]forged ::error::forged"
 
 
 def test_schemas_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +179,7 @@ def test_pages_fit_the_terminal_and_are_inert(width: int, source: Path, tmp_path
 def test_many_tokens_are_cut_short_on_the_page(source: Path, tmp_path: Path) -> None:
     request = Request(tokens=tuple(NewToken(f"<{number}>") for number in range(50)))
     result = resize(source, tmp_path / "out", request)
-    assert "and 30 more tokens in --plan json" in _plan.as_text(result.plan, View())
+    assert "and 30 more tokens in --format json" in _plan.as_text(result.plan, View())
     assert "and 30 more in tokaudit-resize.json" in _plan.result_text(result, View())
     assert len(result.rows) == 50
 
@@ -202,7 +221,7 @@ def test_neighbours_are_the_nearest_rows_by_cosine(source: Path, tmp_path: Path)
     ("arguments", "says"),
     [
         ([], "nothing was asked for"),
-        (["--plan", "yaml", "--rows", "400"], "--plan can be json"),
+        (["--format", "yaml", "--rows", "400"], "--format must be terminal or json, not 'yaml'"),
         (["--rows", "400"], "the destination is missing"),
         (["out", "--rows", "400", "--init", "meen"], "no initialiser 'meen'"),
         (["out", "--rows", "400", "--color", "blue"], "--color must be"),

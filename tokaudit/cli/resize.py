@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokaudit.cli.options import Color
+from tokaudit.cli.options import Color, TextOrJson
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
-    from tokaudit.reporters import View
     from tokaudit.resize.request import Request
+    from tokaudit.resize.run import Result
 
 
 def resize(
@@ -53,9 +53,6 @@ def resize(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="For --init normal.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and write nothing.")] = False,
-    plan: Annotated[
-        str | None, typer.Option("--plan", metavar="json", help="Print the plan as JSON and write nothing.")
-    ] = None,
     optimizer: Annotated[
         bool,
         typer.Option("--optimizer", help="Carry optimizer.pt over, with zero moments for the new rows."),
@@ -66,20 +63,22 @@ def resize(
     force: Annotated[
         bool, typer.Option("--force", help="Go on where the source has errors in its special tokens or tie.")
     ] = False,
+    format: TextOrJson = "terminal",
     color: Color = "auto",
 ) -> Outcome:
     """Grow a vocabulary: copy SRC to DST with more tokens and rows.
 
     New tokens get the ids after the largest one; every table, bias and configuration follows. Their rows
     are the mean of the rows of the pieces that the old tokenizer splits their text into. The result is
-    audited and compared with the source row by row before DST appears; SRC is never touched.
+    audited and compared with the source row by row before DST appears; SRC is never touched. As JSON it
+    prints the plan, or what it wrote into the manifest of DST.
 
     \b
     Examples:
       tokaudit resize model grown --add-token "<|tool|>" --special
       tokaudit resize model grown --set-role "pad=<pad>" --pad-to-multiple-of 64
       tokaudit resize model grown --to-tokenizer path/to/tokenizer
-      tokaudit resize model --tokens words.txt --dry-run
+      tokaudit resize model --tokens words.txt --dry-run --format json
 
     \b
     Initialisers:
@@ -93,11 +92,13 @@ def resize(
       description=TEXT       the mean over the pieces of another text
     """
     from tokaudit.cli import streams
+    from tokaudit.cli.arguments import one_of
     from tokaudit.errors import UsageError
+    from tokaudit.reporters import _plan
     from tokaudit.resize.ask import method
+    from tokaudit.resize.prepare import plan_resize
 
-    if plan not in (None, "json"):
-        raise UsageError(f"--plan can be json, not {plan!r}")
+    one_of("--format", format, list(_plan.RENDER))
     request = _request(
         (add_token or [], special, tokens, set_role or []),
         rows=rows,
@@ -113,11 +114,11 @@ def resize(
         hint = "give --add-token, --tokens, --set-role, --to-tokenizer, --rows or --pad-to-multiple-of"
         raise UsageError("nothing was asked for", hint=hint)
     view = streams.view(color)
-    if dry_run or plan:
-        return _planned(source, request, to_tokenizer, view, as_json=plan is not None)
+    if dry_run:
+        return Outcome(_plan.RENDER[format](plan_resize(source, request, to_tokenizer=to_tokenizer), view))
     if destination is None:
         raise UsageError("the destination is missing", hint="tokaudit resize SRC DST, or --dry-run")
-    return _done(source, destination, request, to_tokenizer, view)
+    return Outcome(_plan.RENDER_RESULT[format](_done(source, destination, request, to_tokenizer), view))
 
 
 def _request(asked: tuple[list[str], bool, str | None, list[str]], **options: Any) -> Request:
@@ -131,21 +132,9 @@ def _request(asked: tuple[list[str], bool, str | None, list[str]], **options: An
     return Request(tokens=tokens, roles=roles(role_texts), **options)
 
 
-def _planned(
-    source: str, request: Request, to_tokenizer: str | None, view: View, *, as_json: bool
-) -> Outcome:
-    from tokaudit.reporters import _plan
-    from tokaudit.resize.prepare import plan_resize
-
-    plan = plan_resize(source, request, to_tokenizer=to_tokenizer)
-    return Outcome(_plan.as_json(plan) if as_json else _plan.as_text(plan, view))
-
-
-def _done(source: str, destination: str, request: Request, to_tokenizer: str | None, view: View) -> Outcome:
+def _done(source: str, destination: str, request: Request, to_tokenizer: str | None) -> Result:
     from tokaudit.cli.progress import copying
-    from tokaudit.reporters import _plan
     from tokaudit.resize.run import resize as run
 
     with copying(f"writing {destination}") as progress:
-        result = run(source, destination, request, to_tokenizer=to_tokenizer, progress=progress)
-    return Outcome(_plan.result_text(result, view))
+        return run(source, destination, request, to_tokenizer=to_tokenizer, progress=progress)

@@ -16,8 +16,8 @@ def schema(
 
     NAME is what the document holds: report, the output of `tokaudit check --format json`; diff, that of
     `tokaudit diff --format json`; lock, what `tokaudit lock` writes; plan, the output of `tokaudit resize
-    --plan json`; manifest, the tokaudit-resize.json in its result; cost, the output of `tokaudit cost
-    --format json`.
+    --dry-run --format json`; manifest, the tokaudit-resize.json in its result, which it prints without
+    --dry-run; cost, the output of `tokaudit cost --format json`.
 
     \b
     Example:

@@ -1,12 +1,13 @@
-"""A resize as people read it: the plan, what was done, and the plan as JSON."""
+"""A resize: the plan and what was done, for people and as JSON."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tokaudit.reporters import View
 from tokaudit.reporters._page import Page
+from tokaudit.reporters.json import Json, dump
 from tokaudit.reporters.terminal import put_verdict
 from tokaudit.text import counted, json_value, listed, named, size
 
@@ -137,7 +138,7 @@ def _tokens(page: Page, plan: Plan) -> None:
         page.blank()
         page.put(("new rows", "bold"))
         page.columns(rows, indent=2, styles=("", "dim"))
-        _more(page, len(plan.rows), "tokens in --plan json")
+        _more(page, len(plan.rows), "tokens in --format json")
     page.blank()
 
 
@@ -174,10 +175,10 @@ def _notes(page: Page, plan: Plan) -> None:
         page.put(("note  ", "blue"), text=text)
 
 
-def as_json(plan: Plan) -> str:
+def as_json(plan: Plan, view: View) -> str:
     """The plan as JSON, in structures of its own: plan.schema.json."""
     added = {token.id for token in plan.added}
-    document = {
+    document: Json = {
         "plan_version": PLAN_VERSION,
         "source": plan.source,
         "nothing_to_do": plan.nothing_to_do,
@@ -225,12 +226,21 @@ def as_json(plan: Plan) -> str:
         "warnings": list(plan.warnings),
         "notes": list(plan.notes),
     }
-    return json.dumps(document, indent=2) + "\n"
+    return dump(document)
 
 
-def _recipe_json(recipe: Recipe) -> dict[str, object]:
+def _recipe_json(recipe: Recipe) -> Json:
     return {
         "method": recipe.method,
         "constituents": [{"id": piece.id, "content": piece.content} for piece in recipe.pieces],
         "note": recipe.note or None,
     }
+
+
+def result_json(result: Result, view: View) -> str:
+    """The manifest that was written: manifest.schema.json."""
+    return dump(result.manifest)
+
+
+RENDER: Mapping[str, Callable[[Plan, View], str]] = {"terminal": as_text, "json": as_json}
+RENDER_RESULT: Mapping[str, Callable[[Result, View], str]] = {"terminal": result_text, "json": result_json}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,7 +38,8 @@ from tokaudit.text import size
 class Result:
     """What a resize did. ``report`` is the audit of the result; ``left_behind`` was not copied.
 
-    ``abandoned`` are what killed runs left beside the destination.
+    ``abandoned`` are what killed runs left beside the destination. ``manifest`` is what tokaudit-resize.json
+    holds.
     """
 
     plan: Plan
@@ -46,6 +48,7 @@ class Result:
     rows: tuple[WrittenRow, ...]
     left_behind: tuple[LeftBehind, ...]
     abandoned: tuple[Path, ...]
+    manifest: Mapping[str, object]
 
 
 def resize(
@@ -91,7 +94,7 @@ def resize(
         if other is not None:
             other.refuse_changes(prepared.plan.taken_files)
     report = replace(report, target=str(destination))
-    return Result(prepared.plan, str(destination), report, rows, left, left_over)
+    return Result(prepared.plan, str(destination), report, rows, left, left_over, document)
 
 
 def _sorted_out(
