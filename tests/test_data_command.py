@@ -134,6 +134,17 @@ def test_moved_labels_are_wrong_where_a_model_class_takes_them(
     assert found(api.check(model, data=tmp_path / "moved.jsonl"))["TA904"] is severity
 
 
+def test_one_file_of_moved_labels_among_right_ones_is_found(model: Path, tmp_path: Path) -> None:
+    moved = [{"input_ids": TEXT, "labels": [*TEXT[1:], END]}]
+    right = [{"input_ids": [*TEXT, END], "labels": [*TEXT, END]}] * 20
+    for name, rows in {"a": right, "b": moved, "c": right}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    report = api.check(model, data=[tmp_path / f"{name}.jsonl" for name in "abc"])
+    [finding] = [finding for finding in report.findings if finding.rule == "TA904"]
+    assert "labels of 1 of 3 files are the next input" in finding.message
+    assert [Path(claim.at.file).name for claim in finding.claims] == ["b.jsonl"]
+
+
 def test_data_without_a_single_id_leaves_no_verdict(model: Path, ids: Path, tmp_path: Path) -> None:
     """Whatever was to be audited is not there; an empty file among others is fine."""
     schema = pa.schema([("input_ids", pa.list_(pa.int32()))])

@@ -16,6 +16,7 @@ from token_data import WRITERS, read_all
 
 from tokaudit.contract.data import (
     LEAST_JUDGED,
+    DataColumn,
     DataOptions,
     DataStatistics,
     DecodedSample,
@@ -35,6 +36,7 @@ from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.parallel import Lost
 
 MEASURE = Measure(rows=300, bins=320, pad=0, ends=(2,))
+COLUMNS = [DataColumn(file, "input_ids", "", labels="labels") for file in "abc"]
 
 counts = st.integers(0, 1000)
 places = st.none() | st.builds(
@@ -57,7 +59,7 @@ statistics = st.builds(
     least=extremes,
     most=extremes,
     outside=places,
-    labels=labels,
+    labelled=st.dictionaries(st.sampled_from(COLUMNS), labels, max_size=2),
     samples=st.lists(
         st.builds(Sample, st.sampled_from("abcdef"), st.just(""), st.just((1,))), max_size=3
     ).map(lambda samples: tuple(sorted(samples))),
@@ -131,9 +133,23 @@ def test_without_labels_it_is_said_whether_they_are_absent_or_of_another_length(
     with pytest.raises(FactMissing, match="the data has no labels"):
         _ = told("").labels
     with pytest.raises(FactMissing, match="no row has as many labels as inputs"):
-        _ = told("", labels=LabelStatistics(unaligned=1)).labels
+        _ = told("", labelled={COLUMNS[0]: LabelStatistics(unaligned=1)}).labels
     labels = LabelStatistics(unaligned=1, items=1)
-    assert told("", labels=labels).labels == labels
+    assert told("", labelled={COLUMNS[0]: labels}).labels == labels
+
+
+def test_a_file_with_few_labels_goes_by_those_of_all_files() -> None:
+    enough, few = LEAST_JUDGED, LEAST_JUDGED - 1
+    moved, right = {"shifted": enough}, {"same": enough}
+
+    def labels(count: int, of: dict[str, int]) -> LabelStatistics:
+        return LabelStatistics(items=count, trained=count, followed=count, **of)
+
+    mostly_right = {COLUMNS[2]: labels(9 * enough, {"same": 9 * enough})}
+    judged = dict(zip(COLUMNS, [labels(enough, moved), labels(few, {"shifted": few})], strict=False))
+    assert told("", labelled={**judged, **mostly_right}).moved == COLUMNS[:1]
+    assert told("", labelled=judged).moved == COLUMNS[:2]
+    assert told("", labelled={COLUMNS[1]: labels(few, {}), COLUMNS[0]: labels(enough, right)}).moved == []
 
 
 def test_fewer_than_64_ids_tell_nothing_of_their_tokenizer() -> None:

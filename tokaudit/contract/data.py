@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
@@ -146,6 +147,10 @@ class LabelStatistics:
         return LabelStatistics(**joined)
 
 
+def all_labels(parts: Iterable[LabelStatistics]) -> LabelStatistics:
+    return reduce(LabelStatistics.merge, parts, LabelStatistics())
+
+
 def _joined(left: int | Place | None, right: int | Place | None) -> int | Place | None:
     if isinstance(left, int) and isinstance(right, int):
         return left + right
@@ -161,6 +166,7 @@ class DataStatistics:
     """Of the inputs: ``counts`` (64 bits, by id from 0) and what is outside of them; and of their labels.
 
     ``beyond`` counts ids at or past the end of ``counts``. ``outside`` is the first id without a row.
+    ``labelled`` has the labels of each column that has any.
     """
 
     counts: array[int] = field(repr=False)
@@ -170,8 +176,12 @@ class DataStatistics:
     least: int | None = None
     most: int | None = None
     outside: Place | None = None
-    labels: LabelStatistics = LabelStatistics()
+    labelled: Mapping[DataColumn, LabelStatistics] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
+
+    @property
+    def labels(self) -> LabelStatistics:
+        return all_labels(self.labelled.values())
 
     def merge(self, other: DataStatistics) -> DataStatistics:
         """The statistics of both parts together; ``counts`` must be of one length."""
@@ -185,7 +195,10 @@ class DataStatistics:
             least=min(known([self.least, other.least]), default=None),
             most=max(known([self.most, other.most]), default=None),
             outside=_first([self.outside, other.outside]),
-            labels=self.labels.merge(other.labels),
+            labelled={
+                column: all_labels(part.labelled[column] for part in (self, other) if column in part.labelled)
+                for column in {**self.labelled, **other.labelled}
+            },
             samples=first_samples([*self.samples, *other.samples]),
         )
 
@@ -254,6 +267,23 @@ class TokenData:
             reason = "no row has as many labels as inputs" if labels.unaligned else "the data has no labels"
             raise FactMissing(reason)
         return labels
+
+    @property
+    def moved(self) -> Sequence[DataColumn]:
+        """The columns whose labels are their inputs moved by one; those with few labels go by all of them.
+
+        Raises FactMissing as ``labels`` does.
+        """
+        all_moved = self.labels.moved
+        found = [
+            column
+            for column, labels in self.statistics.labelled.items()
+            if labels.followed and (labels.moved if labels.followed >= LEAST_JUDGED else all_moved)
+        ]
+        return sorted(found, key=lambda column: (column.file, column.column))
+
+    def labels_of(self, columns: Iterable[DataColumn]) -> LabelStatistics:
+        return all_labels(self.statistics.labelled[column] for column in columns)
 
     @property
     def telling(self) -> DataStatistics:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def label_statistics(column: DataColumn, block: Block, measure: Measure) -> LabelStatistics:
     """Labels [items] against the inputs at their positions and at the next ones."""
-    assert block.labels is not None
+    if block.labels is None:
+        return LabelStatistics(unaligned=block.unaligned)
     ids, labels = block.ids.to(torch.int64), block.labels.to(torch.int64)
     ends = block.layout.ends(len(ids))
     trained = labels != IGNORED

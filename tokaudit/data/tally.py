@@ -50,7 +50,7 @@ class Tally:
         self.least: int | None = None
         self.most: int | None = None
         self.outside: Place | None = None
-        self.labels = LabelStatistics()
+        self.labelled: dict[DataColumn, LabelStatistics] = {}
         self.samples: tuple[Sample, ...] = ()
 
     def take(self, unit: Unit) -> None:
@@ -68,10 +68,9 @@ class Tally:
 
     def _add(self, column: DataColumn, block: Block) -> None:
         ids = block.ids
-        if block.labels is not None:
-            self.labels = self.labels.merge(label_statistics(column, block, self.measure))
-        elif block.unaligned:
-            self.labels = self.labels.merge(LabelStatistics(unaligned=block.unaligned))
+        if block.labels is not None or block.unaligned:
+            known = self.labelled.get(column, LabelStatistics())
+            self.labelled[column] = known.merge(label_statistics(column, block, self.measure))
         self.items += len(ids)
         if not len(ids):
             return
@@ -140,7 +139,7 @@ class Tally:
             least=self.least,
             most=self.most,
             outside=self.outside,
-            labels=self.labels,
+            labelled=self.labelled,
             samples=self.samples,
         )
         for dtype, table in self.narrow.items():

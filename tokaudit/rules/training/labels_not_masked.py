@@ -37,8 +37,10 @@ class LabelsNotMasked(Rule):
     severity = Severity.WARNING
 
     def check(self, contract: Contract) -> Iterator[Finding]:
-        labels = contract.data.labels
-        if labels.moved:
+        data = contract.data
+        moved = data.moved
+        labels = data.labels_of(column for column in data.statistics.labelled if column not in moved)
+        if not labels.items:
             raise FactMissing("the labels are those of the next positions (TA904)")
         if not labels.of_inputs:
             raise FactMissing("the labels are not made of the inputs at their positions")
