@@ -105,6 +105,21 @@ def test_what_only_looks_suspicious_is_accepted(data: bytes) -> None:
     assert parse(data, "x.json").value == json.loads(data)
 
 
+def test_the_word_infinity_is_a_number_where_it_is_allowed() -> None:
+    stated = b'{"a": [0.0, Infinity, -Infinity]}'
+    assert parse(stated, "config.json", infinity=True).value == {"a": [0.0, float("inf"), float("-inf")]}
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"), [(b"NaN", "/b: NaN is not valid"), (b"1e999", "/b: 1e999 is not valid")]
+)
+def test_what_else_is_no_finite_number_is_refused_beside_an_infinity_that_is_allowed(
+    refused: bytes, words: str
+) -> None:
+    with pytest.raises(Unreadable, match=words):
+        parse(b'{"a": Infinity, "b": ' + refused + b"}", "config.json", infinity=True)
+
+
 def test_an_lfs_pointer_says_how_to_fetch_the_file() -> None:
     assert "git lfs pull" in refusal(b"version https://git-lfs.github.com/spec/v1\n").hint
 
@@ -126,11 +141,11 @@ def test_the_list_of_repeated_keys_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("data", "found"),
     [
-        (b"[]", "an array"),
-        (b'"a"', "a string"),
+        (b"[]", "a list"),
+        (b'"a"', '"a"'),
         (b"null", "null"),
-        (b"1.5", "a number"),
-        (b"true", "true or false"),
+        (b"1.5", "1.5"),
+        (b"true", "true"),
     ],
 )
 def test_a_file_that_must_hold_an_object_is_refused_when_it_holds_something_else(

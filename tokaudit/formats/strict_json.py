@@ -3,6 +3,8 @@
 Python's own parser does the work. What it lets through is refused here: UTF-16 and UTF-32, NaN and
 Infinity, numbers that overflow to infinity, lone surrogates, very long integers and very deep nesting.
 A UTF-8 byte order mark is accepted in every file: it changes nothing, and editors on Windows write it.
+The word Infinity may be allowed: before version 5 transformers wrote it into config.json, as the
+``time_step_limit`` of Mamba 2, Nemotron-H and their like, and Python reads it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tokaudit.findings import Location
 from tokaudit.formats import limits
 from tokaudit.formats.sniff import HEAD_BYTES, sniff
 from tokaudit.sources import Source
-from tokaudit.text import pointed, shown
+from tokaudit.text import json_value, pointed, shown
 
 _BOM = b"\xef\xbb\xbf"
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -54,33 +56,38 @@ def read_json(source: Source, name: str, limit: int) -> Parsed:
     return parse(_read(source, name, limit), name)
 
 
-def read_object(source: Source, name: str, limit: int) -> ParsedObject:
+def read_object(source: Source, name: str, limit: int, *, infinity: bool = False) -> ParsedObject:
     """Like ``read_json`` for a file whose top level must be an object."""
-    return parse_object(_read(source, name, limit), name)
+    return parse_object(_read(source, name, limit), name, infinity=infinity)
 
 
-def parse_object(data: bytes, file: str) -> ParsedObject:
+def parse_object(data: bytes, file: str, *, infinity: bool = False) -> ParsedObject:
     """Like ``parse``; raises Unreadable ("json-type") unless the top level is an object."""
-    parsed = parse(data, file)
+    parsed = parse(data, file, infinity=infinity)
     if not isinstance(parsed.value, dict):
-        raise Unreadable("json-type", file, f"expected an object, found {_kind(parsed.value)}")
+        raise Unreadable("json-type", file, f"expected an object, found {json_value(parsed.value)}")
     return ParsedObject(parsed.value, parsed.duplicates)
 
 
-def parse(data: bytes, file: str) -> Parsed:
+def parse(data: bytes, file: str, *, infinity: bool = False) -> Parsed:
     """Parse a whole document; ``file`` names it in errors and locations.
 
-    Raises Unreadable: "json-syntax", "json-encoding", "json-depth", "json-nonfinite", "json-number",
-    "json-surrogate", or "lfs-pointer" for a Git LFS pointer in the file's place.
+    With ``infinity`` the words Infinity and -Infinity are floats. Raises Unreadable: "json-syntax",
+    "json-encoding", "json-depth", "json-nonfinite", "json-number", "json-surrogate", or "lfs-pointer" for a
+    Git LFS pointer in the file's place.
     """
-    return _Parser(file).parse(data)
+    return _Parser(file, infinity).parse(data)
 
 
 class _Parser:
-    """Notes, while Python's parser runs, what has to be looked at again afterwards."""
+    """Notes, while Python's parser runs, what has to be looked at again afterwards.
 
-    def __init__(self, file: str) -> None:
+    A number that is refused (``nonfinite`` is the first one) is NaN until then.
+    """
+
+    def __init__(self, file: str, infinity: bool) -> None:
         self.file = file
+        self.infinity = infinity
         self.at = Location(file)
         self.repeating: list[tuple[dict[str, object], list[str]]] = []
         self.nonfinite = ""
@@ -129,11 +136,14 @@ class _Parser:
 
     def _float(self, digits: str) -> float:
         value = float(digits)
-        if math.isinf(value):
-            self.nonfinite = self.nonfinite or (digits if len(digits) <= 40 else f"{digits[:20]}\u2026")
-        return value
+        if not math.isinf(value):
+            return value
+        self.nonfinite = self.nonfinite or (digits if len(digits) <= 40 else f"{digits[:20]}\u2026")
+        return math.nan
 
     def _constant(self, word: str) -> float:
+        if self.infinity and word != "NaN":
+            return float(word)
         self.nonfinite = self.nonfinite or word
         return math.nan
 
@@ -155,7 +165,7 @@ class _Parser:
                     f"{pointed(at.child(*key).pointer)}: half of a surrogate pair in {shown(value)}",
                 )
         elif isinstance(value, float):
-            if not math.isfinite(value):
+            if math.isnan(value):
                 raise self._not_finite(at.child(*key))
         elif isinstance(value, int) and abs(value) >= _FIRST_LONG_INTEGER:
             raise self._too_long(at.child(*key))
@@ -250,10 +260,3 @@ def _members(node: Container) -> Iterable[tuple[str | int, object]]:
 def _read(source: Source, name: str, limit: int) -> bytes:
     with source.open(name) as file:
         return file.read_all(limit)
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    names = {bool: "true or false", str: "a string", list: "an array"}
-    return names.get(type(value), "a number")

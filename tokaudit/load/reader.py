@@ -45,7 +45,7 @@ class Reader:
         return self.attempt(name, lambda: self._document(name, limit))
 
     def _document(self, name: str, limit: int) -> Document:
-        parsed = strict_json.read_object(self.source, name, limit)
+        parsed = strict_json.read_object(self.source, name, limit, infinity=name == "config.json")
         self.duplicates += parsed.duplicates
         return Document(Location(name), parsed.value)
 
