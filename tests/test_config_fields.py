@@ -8,7 +8,7 @@ import pytest
 
 from tokaudit.contract import Document, IdField, Role, is_placeholder
 from tokaudit.findings import Location
-from tokaudit.formats.config import default_field, id_fields, malformed_fields
+from tokaudit.formats.config import default_field, id_fields, malformed_fields, unstated_size
 
 CONFIG = Location("config.json")
 
@@ -24,7 +24,8 @@ def field(name: str, value: Any) -> IdField:
 
 
 def problems(data: dict[str, Any]) -> list[str]:
-    return [error.message for error in malformed_fields(Document(CONFIG, data))]
+    document = Document(CONFIG, data)
+    return [error.message for error in (*malformed_fields(document), *unstated_size(document))]
 
 
 @pytest.mark.parametrize(

@@ -32,20 +32,22 @@ _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "force
 
 def malformed_fields(config: Document) -> Iterator[Unreadable]:
     """Fields of config.json whose JSON type no loader can use; what depends on them cannot be decided."""
-    parts = tuple(_walk(config))
-    for section in (config, *parts):
+    for section in (config, *(part for _, part in _parts(config))):
         for key, value in section.data.items():
             problem = _problem(key, value)
-            if key == "vocab_size" and value is None and not parts:
-                problem = "expected a number of rows, found null"
             if problem:
-                at = section.at.child(key)
-                yield Unreadable(
-                    "config-type",
-                    at.file,
-                    f"{at.pointer}: {problem}",
-                    hint="correct the field in config.json",
-                )
+                yield _malformed(section.at.child(key), problem)
+
+
+def unstated_size(config: Document) -> Iterator[Unreadable]:
+    """A ``vocab_size`` of null, where no part has another; classes without a table of tokens state it so."""
+    if "vocab_size" in config.data and not config.has("vocab_size") and not any(_parts(config)):
+        yield _malformed(config.at.child("vocab_size"), "expected a number of rows, found null")
+
+
+def _malformed(at: Location, problem: str) -> Unreadable:
+    hint = "correct the field in config.json"
+    return Unreadable("config-type", at.file, f"{at.pointer}: {problem}", hint=hint)
 
 
 def _problem(key: str, value: object) -> str:
@@ -64,10 +66,11 @@ def _problem(key: str, value: object) -> str:
     return ""
 
 
-def _walk(config: Document) -> Iterator[Document]:
+def _parts(config: Document) -> Iterator[tuple[str, Document]]:
+    """The parts for the text model, each with its path: "thinker_config.text_config"."""
     for path in TEXT_SECTIONS:
         try:
-            yield config.section(*path)
+            yield ".".join(path), config.section(*path)
         except FactMissing:
             continue
 
@@ -75,14 +78,9 @@ def _walk(config: Document) -> Iterator[Document]:
 def id_fields(document: Document, *, generation: bool) -> Iterator[IdField]:
     """Every field that names token ids: of the top, and (config.json) of the parts for the text model."""
     yield from _fields_of(document, "", generation)
-    if generation:
-        return
-    for path in TEXT_SECTIONS:
-        try:
-            section = document.section(*path)
-        except FactMissing:
-            continue
-        yield from _fields_of(section, ".".join(path), generation)
+    if not generation:
+        for path, part in _parts(document):
+            yield from _fields_of(part, path, generation)
 
 
 def _fields_of(document: Document, section: str, generation: bool) -> Iterator[IdField]:

@@ -137,6 +137,7 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
     document = reader.document("config.json")
     if isinstance(document, Document):
         reader.unreadable += config.malformed_fields(document)
+        reader.unreadable += config.unstated_size(document)
     checkpoint = _weights(reader, document, options)
     embeddings = resolve(document, checkpoint)
     base = Base(

@@ -68,6 +68,8 @@ def read_contract(
     adapter = _adapter(model, checkpoint, options)
     alone = isinstance(adapter, Adapter) and not adapter.beside_model
     embeddings = NO_TABLES if alone else resolve(model_config, checkpoint)
+    if isinstance(model_config, Document) and (isinstance(embeddings, Missing) or embeddings.language_model):
+        model.unreadable += config.unstated_size(model_config)
     running = _running(tokens, process)
     vocabulary, templates, problem = read_tokenizer(
         tokens, running, tokenizer_config, config_beside, special, options
