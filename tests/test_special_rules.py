@@ -128,6 +128,12 @@ def test_ids_of_the_top_and_the_text_part_agree_silently(tmp_path: Path) -> None
     assert [finding.message for finding in found.findings if finding.rule.startswith("TA3")] == []
 
 
+def test_ends_past_the_rows_are_a_warning_for_the_text_tower_of_an_image_model(tmp_path: Path) -> None:
+    tower = {"architectures": ["SiglipTextModel"], "model_type": "siglip_text_model", "eos_token_id": 49407}
+    (finding,) = findings(model(tmp_path / "model", config=tower), "TA301")
+    assert finding.severity is Severity.WARNING
+
+
 @pytest.mark.parametrize("file", ["config", "generation_config"])
 def test_null_where_the_tokenizer_has_the_token_is_a_note(tmp_path: Path, file: str) -> None:
     (finding,) = findings(model(tmp_path / "model", **{file: {"bos_token_id": None}}), "TA305")
@@ -339,6 +345,12 @@ def test_a_token_of_the_base_vocabulary_in_brackets_is_no_piece_of_text(
     path.write_text(json.dumps(document), "utf-8")
     rules = {finding.rule for finding in tokaudit.check(model).findings}
     assert ("TA308" in rules) is ordinary
+
+
+def test_a_bracket_that_is_a_token_of_its_own_is_an_ordinary_piece_of_text(tmp_path: Path) -> None:
+    bracket = load(model(tmp_path / "model")).vocabulary.by_content["<"]
+    (finding,) = findings(model(tmp_path / "marked", config={"mask_token_id": bracket}), "TA308")
+    assert f'{bracket} "<", an ordinary piece of text' in finding.message
 
 
 @pytest.mark.parametrize(

@@ -90,18 +90,25 @@ def states(contract: Contract, field: IdField) -> Claim:
 def limit_of(contract: Contract, field: IdField) -> RowLimit:
     """How many rows the ids of this field may address.
 
-    Where the decoder has a vocabulary of its own, its fields and those of generation address its table.
+    Where the decoder has a vocabulary of its own, its fields and those of generation address its table. Those
+    at the top of config.json may mean either: Dia's are the decoder's.
     """
-    if contract.speaks_another_vocabulary and (
-        field.generation or field.section == "decoder" or forces(field)
-    ):
-        own = contract.embeddings.output
-        tables = [table for table in contract.embeddings.secondary if table.group == own.group]
-        table: Table = next((table for table in tables if table.hidden == own.hidden), own)
-        rows = table.rows
-        return RowLimit(
-            rows,
-            table.says(f"{rows} rows: ids 0 to {rows - 1}"),
-            f"the decoder's embeddings have {rows} rows",
-        )
-    return row_limit(contract)
+    if not contract.speaks_another_vocabulary:
+        return row_limit(contract)
+    if field.generation or field.section == "decoder" or forces(field):
+        return _decoder_limit(contract)
+    if field.section:
+        return row_limit(contract)
+    return max(row_limit(contract), _decoder_limit(contract), key=lambda limit: limit.rows)
+
+
+def _decoder_limit(contract: Contract) -> RowLimit:
+    own = contract.embeddings.output
+    tables = [table for table in contract.embeddings.secondary if table.group == own.group]
+    table: Table = next((table for table in tables if table.hidden == own.hidden), own)
+    rows = table.rows
+    return RowLimit(
+        rows,
+        table.says(f"{rows} rows: ids 0 to {rows - 1}"),
+        f"the decoder's embeddings have {rows} rows",
+    )

@@ -115,7 +115,7 @@ def _own_fields(contract: Contract, known: Iterable[IdField], role: Role) -> lis
     """The fields that speak of the tokenizer's ids, as their files state them; -1 says none."""
     fields = [field for field in known if field.role is role and not (field.by_default or field.malformed)]
     if contract.speaks_another_vocabulary:
-        fields = [field for field in fields if not field.generation and field.section != "decoder"]
+        fields = [field for field in fields if field.section not in ("", "decoder")]
     return [field for field in fields if all(id >= 0 for id in field.ids)]
 
 

@@ -16,6 +16,7 @@ from tokaudit.rules.special._ids import (
     shown_ids,
     states,
 )
+from tokaudit.rules.special._kind import is_text_tower
 
 
 class SpecialIdOutOfRange(Rule):
@@ -31,7 +32,8 @@ class SpecialIdOutOfRange(Rule):
 
     Lowered to a warning: `pad_token_id: -1`, an old way to write "none", as long as the tokenizer has no
     pad token; placeholders of images, audio and video, which their model classes swap before the lookup;
-    and a field at the top of a composite config whose text part states the id that is used.
+    begin and end ids of the text tower of an image-text model, which never generates; and a field at the top
+    of a composite config whose text part states the id that is used.
 
     ## Why it matters
 
@@ -94,7 +96,9 @@ class SpecialIdOutOfRange(Rule):
         past = [id for id in field.ids if id >= limit.rows]
         if not past:
             return
-        mild = is_placeholder(field.name) or all(_stated_below(contract, each, limit.rows) for each in fields)
+        unused = is_text_tower(contract) and field.role in (Role.BOS, Role.EOS)
+        stated_below = all(_stated_below(contract, each, limit.rows) for each in fields)
+        mild = unused or stated_below or is_placeholder(field.name)
         default = " (the default of the configuration class)" if field.by_default else ""
         consequence = "this id never comes out of the model"
         if field.role is Role.PAD:

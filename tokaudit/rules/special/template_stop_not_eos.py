@@ -10,6 +10,9 @@ from tokaudit.rules.special._ids import path, shown_ids, states
 from tokaudit.rules.special._kind import turn_ends
 from tokaudit.text import listed, named, shown
 
+# Model types whose models are trained to end with the tokenizer's own token, whatever the template prints.
+_ENDS_WITH_EOS = frozenset({"gemma"})
+
 
 class TemplateStopNotEos(Rule):
     """No token that ends an assistant's turn in the chat template is one that generation stops at.
@@ -27,7 +30,8 @@ class TemplateStopNotEos(Rule):
 
     It is a warning where `generation_config.json` asks for greedy decoding (`"do_sample": false`): base
     models are released so, and carry a chat template for those who fine-tune them (Qwen2.5, Qwen3). Nothing
-    else in their files tells them from a chat model whose stop id was forgotten.
+    else in their files tells them from a chat model whose stop id was forgotten. It is a warning for Gemma 1,
+    too, which ends its answers with `<eos>` although its template closes turns with `<end_of_turn>`.
 
     ## Why it matters
 
@@ -78,12 +82,13 @@ class TemplateStopNotEos(Rule):
             ],
             why="the model ends its answer with a token that generation ignores, and goes on",
             fix=f"set {path(stops[0])} to {[*stop_ids[:5], last.id]} in {stops[0].at.file}",
-            severity=Severity.WARNING if _decodes_greedily(contract) else Severity.ERROR,
+            severity=Severity.WARNING if _is_released_so(contract) else Severity.ERROR,
             subject=template.name,
         )
 
 
-def _decodes_greedily(contract: Contract) -> bool:
-    """Whether generation_config.json switches sampling off, as base models do."""
-    config = contract.generation_config_or
-    return isinstance(config, Document) and config.data.get("do_sample") is False
+def _is_released_so(contract: Contract) -> bool:
+    """Whether generation_config.json switches sampling off, as base models do, or it is a Gemma 1."""
+    generation, config = contract.generation_config_or, contract.config_or
+    greedy = isinstance(generation, Document) and generation.data.get("do_sample") is False
+    return greedy or (isinstance(config, Document) and config.data.get("model_type") in _ENDS_WITH_EOS)

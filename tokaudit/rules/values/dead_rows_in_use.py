@@ -101,9 +101,7 @@ def _stated_roles(contract: Contract) -> Mapping[int, frozenset[Role]]:
     return found
 
 
-def _severity(
-    contract: Contract, id: int, stated: frozenset[Role], usual: frozenset[int]
-) -> Severity | None:
+def _severity(contract: Contract, id: int, stated: frozenset[Role], usual: frozenset[int]) -> Severity | None:
     """None for a row that may be dead. ``stated`` are the roles that the configurations give it."""
     uses = contract.uses.get(id, ())
     roles = stated | {use.role for use in uses if use.role}
