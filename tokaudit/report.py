@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -166,7 +166,10 @@ class Summary:
 
 
 class Verdict(enum.Enum):
-    """``PASS`` no finding at or above the threshold; ``FINDINGS`` some; ``NO_VERDICT`` unreadable parts."""
+    """``PASS`` no finding at or above the threshold; ``FINDINGS`` some; ``NO_VERDICT`` unreadable parts.
+
+    The mildest first.
+    """
 
     PASS = "pass"
     FINDINGS = "findings"
@@ -206,3 +209,9 @@ class Report:
         if any(finding.severity >= fail_on for finding in self.findings):
             return Verdict.FINDINGS
         return Verdict.PASS
+
+
+def worst_verdict(reports: Iterable[Report], fail_on: Severity) -> Verdict:
+    """That of several reports together."""
+    mildest_first = list(Verdict)
+    return max((report.verdict(fail_on) for report in reports), key=mildest_first.index)

@@ -17,7 +17,7 @@ from tokaudit.cli.settings import settings
 from tokaudit.contract import Options
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Severity
-from tokaudit.report import Report, Verdict
+from tokaudit.report import Report, Verdict, worst_verdict
 from tokaudit.reporters import SHOWING_TOKENS, reporter
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def checked(
     complaint = streams.error_lines([*failures, *_unreadable(reports)])
     return Outcome(
         reporter(format).render(reports, view),
-        Verdict.NO_VERDICT if failures else _worst(reports, view.fail_on),
+        Verdict.NO_VERDICT if failures else worst_verdict(reports, view.fail_on),
         streams.note_lines(notes) + (complaint or streams.ignored_keys(audit.options.lock)),
     )
 
@@ -124,11 +124,6 @@ def _lock(path: str | None) -> Lock | None:
     from tokaudit.locks.read import read
 
     return read(path)
-
-
-def _worst(reports: Sequence[Report], fail_on: Severity) -> Verdict:
-    mildest_first = list(Verdict)
-    return max((report.verdict(fail_on) for report in reports), key=mildest_first.index)
 
 
 def _unreadable(reports: Sequence[Report]) -> list[Unreadable]:

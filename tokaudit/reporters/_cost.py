@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
-from tokaudit import __version__
 from tokaudit.contract import Missing, TableKind
 from tokaudit.cost.corpus import Encoded, Text
 from tokaudit.cost.run import Column, Costs
 from tokaudit.cost.tables import FULL, HALF, MIXED, Amount, Part, scaled
 from tokaudit.errors import TokauditError, Unreadable
 from tokaudit.reporters import View
-from tokaudit.reporters._page import Page
-from tokaudit.reporters.json import Json, dump
+from tokaudit.reporters._page import Page, cut
+from tokaudit.reporters.json import Json, dump, tool, unreadable_part
 from tokaudit.text import size
 
 SCHEMA_VERSION = "1.0"
@@ -39,7 +38,7 @@ def as_text(costs: Costs, view: View) -> str:
         page.put((costs.target, "bold"))
     table = [list(_lines(costs, column)) for column in costs.columns]
     label = 2 + max(cell_len(line.label) for line in table[0] if line.cell is not None)
-    titles = [_title(page, column) for column in costs.columns]
+    titles = [cut(page.shown(column.title), WIDEST_TITLE) for column in costs.columns]
     widths = [
         GAP + max(cell_len(text) for text in (title, *(_words(line.cell) for line in lines)))
         for title, lines in zip(titles, table, strict=True)
@@ -59,11 +58,6 @@ def as_text(costs: Costs, view: View) -> str:
     for remark in (*costs.remarks, *_unknown(table)):
         page.put(("note  ", "blue"), text=remark)
     return page.render()
-
-
-def _title(page: Page, column: Column) -> str:
-    title = page.shown(column.title)
-    return title if cell_len(title) <= WIDEST_TITLE else set_cell_size(title, WIDEST_TITLE - 2) + ".."
 
 
 def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
@@ -205,7 +199,7 @@ def as_json(costs: Costs, view: View) -> str:
     return dump(
         {
             "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "tokaudit", "version": __version__},
+            "tool": tool(),
             "target": costs.target or None,
             "logits": {"batch": positions.batch, "length": positions.length, "dtype": positions.dtype},
             "text": None
@@ -304,8 +298,10 @@ def _known(amount: float | Missing) -> float | None:
 
 
 def _error(error: TokauditError) -> Json:
-    code, file = (error.code, error.file) if isinstance(error, Unreadable) else ("tokenizer", "")
-    return {"code": code, "file": file, "message": error.message, "hint": error.hint}
+    """A tokenizer that fails is no part of a model, but told like one."""
+    if isinstance(error, Unreadable):
+        return unreadable_part(error)
+    return unreadable_part(Unreadable("tokenizer", "", error.message, hint=error.hint))
 
 
 RENDER: Mapping[str, Callable[[Costs, View], str]] = {"terminal": as_text, "json": as_json}

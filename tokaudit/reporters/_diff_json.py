@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from tokaudit import __version__
 from tokaudit.contract import Lock
 from tokaudit.diffs.difference import Difference, Side
 from tokaudit.diffs.mapping import MappingDiff
 from tokaudit.diffs.run import Diff
-from tokaudit.errors import Unreadable
 from tokaudit.reporters import View
-from tokaudit.reporters.json import Json, dump
+from tokaudit.reporters.json import Json, dump, tool, unreadable_part
 
 SCHEMA_VERSION = "1.0"
 MOST_LISTED = 1000  # of one list; the count beside it is of all
@@ -20,7 +18,7 @@ def as_json(diff: Diff, view: View) -> str:
     return dump(
         {
             "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "tokaudit", "version": __version__},
+            "tool": tool(),
             "left": _side(found.left),
             "right": _side(found.right),
             "use": diff.use.value,
@@ -54,13 +52,9 @@ def as_json(diff: Diff, view: View) -> str:
                 ],
             },
             "not_compared": dict(found.not_compared),
-            "errors": [_error(error) for error in diff.unreadable],
+            "errors": [unreadable_part(part) for part in diff.unreadable],
         }
     )
-
-
-def _error(error: Unreadable) -> Json:
-    return {"code": error.code, "file": error.file, "message": error.message, "hint": error.hint}
 
 
 def _side(side: Side) -> Json:

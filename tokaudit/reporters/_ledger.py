@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
 from tokaudit.contract import Missing
 from tokaudit.contract.ledger import Ledger, LedgerRow, median
 from tokaudit.reporters import View
-from tokaudit.reporters._page import Page
+from tokaudit.reporters._page import Page, cut
 from tokaudit.text import counted, listed, shown
 
 TOKEN = 18  # cells
@@ -29,7 +29,7 @@ def as_text(ledger: Ledger, view: View) -> str:
         mark = "pad" if row.pad else "new" if row.new else ""
         numbers = [str(row.visits), *map(_number, (row.input_gradient, row.output_gradient, _update(row)))]
         token = "" if row.content is None else page.shown(shown(row.content))
-        page.put((_line(str(row.id), _cell(token), mark, *numbers), "yellow" if row.new else ""))
+        page.put((_line(str(row.id), token, mark, *numbers), "yellow" if row.new else ""))
     page.put((_line("", "median of old", "", *_medians(ledger)), "dim"))
     return page.render()
 
@@ -85,10 +85,6 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _cell(text: str) -> str:
-    return set_cell_size(text, TOKEN) if cell_len(text) <= TOKEN else set_cell_size(text, TOKEN - 2) + ".."
-
-
 def _line(id: str, token: str, mark: str, visits: str, given: str, output: str, update: str) -> str:
-    token = token if cell_len(token) == TOKEN else f"{token:<{TOKEN}}"
+    token = set_cell_size(cut(token, TOKEN), TOKEN)
     return f"{id:>8}  {token}  {mark:<3}  {visits:>7}  {given:>9}  {output:>9}  {update:>9}"

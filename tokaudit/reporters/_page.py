@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from tokaudit.findings import Severity
 from tokaudit.reporters import View
@@ -149,6 +149,11 @@ def _cells(spans: Line) -> int:
 def _indent(spans: Iterable[Span]) -> int:
     words = "".join(words for words, _ in spans)
     return len(words) - len(words.lstrip(" "))
+
+
+def cut(text: str, cells: int) -> str:
+    """The text in at most so many cells; one that is cut ends in two dots."""
+    return text if cell_len(text) <= cells else set_cell_size(text, cells - 2) + ".."
 
 
 def plain(lines: Iterable[Line]) -> str:

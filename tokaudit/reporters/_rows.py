@@ -8,14 +8,13 @@ import json
 import math
 from collections.abc import Callable, Mapping
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
-from tokaudit import __version__
 from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded
 from tokaudit.contract.values import PURPOSES, RowClass
 from tokaudit.reporters import View
-from tokaudit.reporters._page import Page
-from tokaudit.reporters.json import Json, dump
+from tokaudit.reporters._page import Page, cut
+from tokaudit.reporters.json import Json, dump, tool
 from tokaudit.text import counted, inert, named, shown
 
 SCHEMA_VERSION = "1.1"
@@ -88,15 +87,15 @@ def _cells(page: Page, row: ListedRow) -> str:
 
 
 def _cell(text: str, width: int) -> str:
-    """The text in so many cells; one that is cut ends in an ellipsis."""
-    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 2) + ".."
+    """The text in exactly so many cells."""
+    return set_cell_size(cut(text, width), width)
 
 
 def as_json(listing: Listing, view: View) -> str:
     return dump(
         {
             "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "tokaudit", "version": __version__},
+            "tool": tool(),
             "target": listing.target,
             "tables": [_table(table) for table in listing.tables],
             "ledger": listing.ledger and {"steps": listing.ledger.steps, "passes": listing.ledger.passes},

@@ -25,7 +25,7 @@ from tokaudit.report import (
     Suppressed,
     TableFacts,
     UnusedEntry,
-    Verdict,
+    worst_verdict,
 )
 from tokaudit.reporters import View
 
@@ -54,19 +54,15 @@ def dump(document: Json | Sequence[Json]) -> str:
     return text.replace("##[", "##\\u005b").replace("::", ":\\u003a") + "\n"
 
 
-def _tool() -> Json:
+def tool() -> Json:
     return {"name": "tokaudit", "version": __version__}
 
 
 def _envelope(reports: Sequence[Report], documents: Sequence[Json], fail_on: Severity) -> Json:
-    verdicts = {report.verdict(fail_on) for report in reports}
-    worst = next(
-        verdict for verdict in (Verdict.NO_VERDICT, Verdict.FINDINGS, Verdict.PASS) if verdict in verdicts
-    )
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": _tool(),
-        "verdict": worst.value,
+        "tool": tool(),
+        "verdict": worst_verdict(reports, fail_on).value,
         "reports": documents,
     }
 
@@ -74,7 +70,7 @@ def _envelope(reports: Sequence[Report], documents: Sequence[Json], fail_on: Sev
 def _report(report: Report, fail_on: Severity) -> Json:
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": _tool(),
+        "tool": tool(),
         "target": report.target,
         "verdict": report.verdict(fail_on).value,
         "fail_on": fail_on.word,
@@ -94,7 +90,7 @@ def _report(report: Report, fail_on: Severity) -> Json:
         "unused": [_unused(entry) for entry in report.unused],
         "checked": [_rule(rule) for rule in report.checked],
         "skipped": [_skipped(skipped) for skipped in report.skipped],
-        "errors": [_error(error) for error in report.unreadable],
+        "errors": [unreadable_part(part) for part in report.unreadable],
     }
 
 
@@ -277,5 +273,5 @@ def _skipped(skipped: Skipped) -> Json:
     return {**_rule(skipped.rule), "reason": skipped.reason}
 
 
-def _error(error: Unreadable) -> Json:
-    return {"code": error.code, "file": error.file, "message": error.message, "hint": error.hint}
+def unreadable_part(part: Unreadable) -> Json:
+    return {"code": part.code, "file": part.file, "message": part.message, "hint": part.hint}

@@ -17,6 +17,7 @@ from tokaudit.report import (
     TableFacts,
     UnusedEntry,
     Verdict,
+    worst_verdict,
 )
 from tokaudit.reporters import View
 from tokaudit.reporters._page import COLOURS, Page
@@ -360,7 +361,7 @@ def _overview(page: Page, reports: Sequence[Report]) -> None:
         page.put(("settings  ", "dim"), text=file)
     page.blank()
     verdicts = Counter(report.verdict(page.view.fail_on) for report in reports)
-    mark, look, word = next(_VERDICTS[verdict] for verdict in reversed(Verdict) if verdict in verdicts)
+    mark, look, word = _VERDICTS[worst_verdict(reports, page.view.fail_on)]
     counts = [f"{verdicts[verdict]} {_VERDICTS[verdict][2]}" for verdict in Verdict if verdict in verdicts]
     suppressed = sum(len(report.suppressed) for report in reports)
     text = f"{counted(len(reports), 'model')}: {', '.join(counts)} ({suppressed} suppressed)"
