@@ -128,7 +128,7 @@ def summarise(contract: Contract) -> Summary:
         tables=tuple(map(_table, _known(lambda: contract.embeddings.tables) or ())),
         tokens=_known(lambda: _tokens(contract)) if contract.options.tokens else None,
         adapter=_known(lambda: _adapter(contract.adapter)),
-        stop_ids=tuple((id, _known(lambda id=id: contract.vocabulary.text(id))) for id in sorted(stops)),  # type: ignore[misc]
+        stop_ids=tuple((id, contract.text(id)) for id in sorted(stops)),
     )
 
 

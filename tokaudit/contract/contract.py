@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from tokaudit.contract.values import NEEDS_DEEP, Values
 from tokaudit.contract.vocabulary import Token, Vocabulary
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.findings import Location
+from tokaudit.text import listed, named
 
 if TYPE_CHECKING:  # defining them takes as long as reading a small config.json, and few checks need them
     from tokaudit.contract.batch import Batch
@@ -228,6 +229,18 @@ class Contract:
             except FactMissing:
                 continue
         return found
+
+    def text(self, id: int) -> str | None:
+        """The text of the id's token; None where there is none, and where no tokenizer tells it."""
+        return self.vocabulary_or.text(id) if isinstance(self.vocabulary_or, Vocabulary) else None
+
+    def named(self, id: int) -> str:
+        """The id with its token's text, ``320 "[PAD]"``; alone where there is no tokenizer."""
+        return named(id, self.text(id)) if isinstance(self.vocabulary_or, Vocabulary) else str(id)
+
+    def names(self, ids: Sequence[int], total: int | None = None) -> str:
+        """The first five of the ids: ``320 "[PAD]", 321 "<x>" and 7 more``; ``total`` as `text.listed`."""
+        return listed([self.named(id) for id in ids[:5]], total=len(ids) if total is None else total)
 
     def fields(self, role: Role, *, generation: bool | None = None) -> tuple[IdField, ...]:
         """The id fields of this role, of one configuration or of both."""

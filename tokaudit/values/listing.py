@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Neighbour, Options, TableKind, TableValues, Vocabulary
+from tokaudit.contract import Contract, Neighbour, Options, TableKind, TableValues
 from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded, Wanted
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.load import Opening
@@ -118,17 +118,12 @@ def _row(
 ) -> ListedRow:
     return ListedRow(
         id,
-        _text(contract, id),
+        contract.text(id),
         table.class_of(id),
         table.norm(id),
         table.percentile(id),
         table.largest[id - table.first_id],
         table.signs.get(id, ""),
-        tuple((other.id, _text(contract, other.id), other.cosine) for other in near.get(id, ())),
+        tuple((other.id, contract.text(other.id), other.cosine) for other in near.get(id, ())),
         tuple(dict.fromkeys(reference.words for reference in contract.references.get(id, ()))),
     )
-
-
-def _text(contract: Contract, id: int) -> str | None:
-    vocabulary = contract.vocabulary_or
-    return vocabulary.text(id) if isinstance(vocabulary, Vocabulary) else None

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Adapter, ChosenTokens, Contract, Fact, TableKind, Vocabulary
+from tokaudit.contract import Adapter, ChosenTokens, Contract, Fact, TableKind
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import row_name
 from tokaudit.text import counted, listed
 
 
@@ -74,8 +73,7 @@ class AdapterTokenIndexOutOfRange(Rule):
     def _out_of_range(
         self, contract: Contract, chosen: ChosenTokens, ids: list[int], rows: Fact[int] | None
     ) -> Finding:
-        known = isinstance(contract.vocabulary_or, Vocabulary)
-        names = [row_name(contract, id) if known and id >= 0 else str(id) for id in ids[:5]]
+        names = [contract.named(id) if id >= 0 else str(id) for id in ids[:5]]
         claims = [chosen.ids.says(f"names {listed([str(id) for id in ids])}")]
         if rows is not None:
             claims.append(rows.says(f"{rows.value} rows: ids 0 to {rows.value - 1}"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tokaudit.contract import Contract, Embeddings, Fact, RowCount, Table, Vocabulary
+from tokaudit.contract import Contract, Embeddings, Fact, RowCount, Table
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
-from tokaudit.text import named
 
 
 def surplus(table: Table, other: Table) -> int:
@@ -59,10 +58,3 @@ def stored_output(contract: Contract) -> tuple[Table, ...]:
 def field_path(at: Location) -> str:
     """The config field as people write it: "text_config.vocab_size"."""
     return at.pointer.removeprefix("/").replace("/", ".")
-
-
-def row_name(contract: Contract, row: int) -> str:
-    """A row with the text of its token where the tokenizer is known."""
-    if isinstance(contract.vocabulary_or, Vocabulary):
-        return named(row, contract.vocabulary_or.text(row))
-    return f"row {row}"

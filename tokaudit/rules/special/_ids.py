@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokaudit.contract import Contract, IdField, Loaded, Missing, Table, Token, Vocabulary, present
+from tokaudit.contract import Contract, IdField, Loaded, Missing, Table, Token, present
 from tokaudit.findings import Claim
 from tokaudit.rules.rows._beyond import RowLimit, row_limit
-from tokaudit.text import listed, named
 
 # Fields that force or forbid tokens during generation; every other id field describes the tokenizer.
 _FORCING = frozenset({"suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "decoder_start_token_id"})
@@ -60,30 +59,19 @@ def token_ids(contract: Contract, token: Token) -> set[int]:
     return found
 
 
-def shown_id(contract: Contract, id: int) -> str:
-    """An id with its token's text, or alone where there is no tokenizer."""
-    vocabulary = contract.vocabulary_or
-    return named(id, vocabulary.text(id)) if isinstance(vocabulary, Vocabulary) else str(id)
-
-
-def shown_ids(contract: Contract, ids: Sequence[int]) -> str:
-    """The first few ids with their tokens' texts."""
-    return listed([shown_id(contract, id) for id in ids[:5]], total=len(ids))
-
-
 def told(contract: Contract, field: IdField) -> str:
     """What the field says, within a sentence."""
     default = "not stated, and its default is " if field.by_default else ""
-    return f"{place(field)} is {default}{shown_ids(contract, field.ids)}"
+    return f"{place(field)} is {default}{contract.names(field.ids)}"
 
 
 def states(contract: Contract, field: IdField) -> Claim:
     """What the field says, as a claim."""
     if field.by_default:
-        return Claim(field.at, f"not stated: the class takes {shown_ids(contract, field.ids)}")
+        return Claim(field.at, f"not stated: the class takes {contract.names(field.ids)}")
     if not field.ids:
         return Claim(field.at, f"{field.name} is null")
-    text = shown_ids(contract, field.ids)
+    text = contract.names(field.ids)
     return Claim(field.at, f"{field.name} is [{text}]" if field.is_list else f"{field.name} is {text}")
 
 

@@ -13,7 +13,6 @@ from tokaudit.rules.special._ids import (
     path,
     place,
     places,
-    shown_ids,
     states,
 )
 from tokaudit.text import counted
@@ -66,7 +65,7 @@ class ForcedIdInvalid(Rule):
         if wrong:
             yield self.finding(
                 f"{places(fields)} {'names' if len(fields) == 1 else 'name'} {counted(len(wrong), 'id')} "
-                f"without a row: {shown_ids(contract, wrong)}; {limit.words}",
+                f"without a row: {contract.names(wrong)}; {limit.words}",
                 [*(states(contract, each) for each in fields), limit.claim],
                 why="generation indexes the logits with it and fails",
                 fix=f"write the ids that this tokenizer gives the tokens, or remove {path(field)}",

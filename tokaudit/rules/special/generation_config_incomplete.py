@@ -6,7 +6,7 @@ from tokaudit.contract import Contract, Role
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import path, place, shown_ids, states
+from tokaudit.rules.special._ids import path, place, states
 
 
 class GenerationConfigIncomplete(Rule):
@@ -46,7 +46,7 @@ class GenerationConfigIncomplete(Rule):
             value = list(field.ids[:5]) if field.is_list else field.ids[0]
             yield self.finding(
                 f"generation_config.json names no end-of-sequence id; {place(field)} is "
-                f"{shown_ids(contract, field.ids)} and is not asked",
+                f"{contract.names(field.ids)} and is not asked",
                 [Claim(generation.at, "eos_token_id is not stated"), states(contract, field)],
                 why="loaders take the stop ids from generation_config.json alone: nothing stops the model",
                 fix=f'add `"eos_token_id": {value}` to generation_config.json',

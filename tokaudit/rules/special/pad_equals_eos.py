@@ -55,7 +55,7 @@ class PadEqualsEos(Rule):
             lists = [field for field in contract.stop_ids if field.is_list and id in field.ids]
             if lists:
                 yield self.finding(
-                    f"the pad token is one of the stop ids: {named(id, contract.vocabulary.text(id))}",
+                    f"the pad token is one of the stop ids: {contract.named(id)}",
                     [claim, states(contract, lists[0])],
                     why="collators mask it in the labels; the eos token is another one and is not masked",
                     fix=_ONLY_IF,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tokaudit.contract import Contract, IdField, Role, Token
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import alike, id_fields, path, places, shown_ids, states, token_ids
+from tokaudit.rules.special._ids import alike, id_fields, path, places, states, token_ids
 from tokaudit.rules.special._kind import is_decoder_classifier, is_text_tower
 from tokaudit.text import named
 
@@ -120,7 +120,7 @@ def _own_fields(contract: Contract, known: Iterable[IdField], role: Role) -> lis
 
 
 def _value(contract: Contract, field: IdField) -> str:
-    return shown_ids(contract, field.ids) if field.ids else "null"
+    return contract.names(field.ids) if field.ids else "null"
 
 
 def _differ(fields: Sequence[IdField]) -> bool:

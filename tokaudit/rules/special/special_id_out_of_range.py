@@ -13,7 +13,6 @@ from tokaudit.rules.special._ids import (
     path,
     place,
     places,
-    shown_ids,
     states,
 )
 from tokaudit.rules.special._kind import is_text_tower
@@ -82,7 +81,7 @@ class SpecialIdOutOfRange(Rule):
         mild = means_none or is_placeholder(field.name)
         pad = "-1 as padding index is the last row: its token gets no gradient"
         return self.finding(
-            f"{_are(fields)} {shown_ids(contract, [id for id in field.ids if id < 0])}, below 0",
+            f"{_are(fields)} {contract.names([id for id in field.ids if id < 0])}, below 0",
             [states(contract, each) for each in fields],
             why=pad if field.role is Role.PAD else "no token has a negative id",
             fix=f"set {path(field)} to {_right_value(contract, field)}",
@@ -104,7 +103,7 @@ class SpecialIdOutOfRange(Rule):
         if field.role is Role.PAD:
             consequence = "the embedding refuses it as its padding index, or fails at the first padded batch"
         yield self.finding(
-            f"{_are(fields)} {shown_ids(contract, past)}{default}, and {limit.words}",
+            f"{_are(fields)} {contract.names(past)}{default}, and {limit.words}",
             [*(states(contract, each) for each in fields), limit.claim],
             why=consequence,
             fix=f"set {path(field)} to {_right_value(contract, field)}",

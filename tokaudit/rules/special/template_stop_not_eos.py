@@ -6,7 +6,7 @@ from tokaudit.contract import ChatTemplate, Contract, Document, IdField, Role, T
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import path, shown_ids, states
+from tokaudit.rules.special._ids import path, states
 from tokaudit.rules.special._kind import turn_ends
 from tokaudit.text import listed, named, shown
 
@@ -72,7 +72,7 @@ class TemplateStopNotEos(Rule):
         return self.finding(
             f"the {template.name} chat template ends an assistant's turn with "
             f"{listed([named(token.id, token.content) for token in ends])}, and generation stops at "
-            f"{shown_ids(contract, stop_ids)}",
+            f"{contract.names(stop_ids)}",
             [
                 Claim(
                     template.at, f"prints {listed([shown(token.content) for token in ends])} after the text"

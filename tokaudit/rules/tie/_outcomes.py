@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tokaudit.contract import Contract, Table, TableComparison, Tie, TieReading, Values
 from tokaudit.findings import Claim
-from tokaudit.rules.rows._tables import row_name, stored_output
+from tokaudit.rules.rows._tables import stored_output
 from tokaudit.text import listed
 
 # Keeps stored tables apart when they differ, whatever the flag says (measured: 5.24 keeps both and warns,
@@ -62,7 +62,7 @@ def difference(contract: Contract, comparison: TableComparison) -> str:
     apart = _apart(contract, comparison)
     if left.dtype != right.dtype:
         return f"they are stored as {left.dtype} and {right.dtype}, so that no row is the same{apart}"
-    which = listed([row_name(contract, row) for row in comparison.first], total=comparison.different_rows)
+    which = listed([contract.named(row) for row in comparison.first], total=comparison.different_rows)
     largest = comparison.max_difference
     by = "" if largest is None else f"; by up to {largest:.3g}"
     differ = "row differs" if comparison.different_rows == 1 else "rows differ"
@@ -78,7 +78,7 @@ def _apart(contract: Contract, comparison: TableComparison) -> str:
             row = max(range(len(found.relative)), key=found.relative.__getitem__)
             return (
                 f"; the rows are apart by {found.median:.2g} of their norm in the median and by at most "
-                f"{found.relative[row]:.2g}, in row {row_name(contract, row)}"
+                f"{found.relative[row]:.2g}, in row {contract.named(row)}"
             )
     return ""
 

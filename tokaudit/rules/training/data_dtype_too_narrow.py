@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.training._data import id_name
 from tokaudit.text import counted
 
 
@@ -42,10 +41,10 @@ class DataDtypeTooNarrow(Rule):
             deduced = ", as far as its bytes tell (--dtype states it)" if columns[0].deduced else ""
             yield self.finding(
                 f"{counted(len(columns), 'file')} of {dtype} {'holds' if len(columns) == 1 else 'hold'} ids "
-                f"up to {most}{deduced}; the tokenizer's largest is {id_name(contract, largest)}",
+                f"up to {most}{deduced}; the tokenizer's largest is {contract.named(largest)}",
                 [
                     *(Claim(column.at, f"{dtype}: ids up to {most}") for column in columns[:3]),
-                    required.says(f"id {id_name(contract, largest)}"),
+                    required.says(f"id {contract.named(largest)}"),
                 ],
                 why="larger ids were cut off when the data was written, to ids of other tokens",
                 fix=f"tokenise again and store the ids as {'uint16' if largest < 1 << 16 else 'uint32'}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.training._data import id_name, limit_claim
+from tokaudit.rules.training._data import limit_claim
 from tokaudit.text import counted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class DataIdOutOfRange(Rule):
         below = f" ({negative} negative)" if 0 < negative < found else ""
         limit = limit_claim(contract)
         column = f", column {first.column}" if first.column else ""
-        claims = [Claim(first.at, f"{noun} {id_name(contract, first.id)}, the first one, at {first.words}")]
+        claims = [Claim(first.at, f"{noun} {contract.named(first.id)}, the first one, at {first.words}")]
         if span:
             claims.append(Claim(contract.data.at, span))
         return self.finding(

@@ -6,7 +6,6 @@ from tokaudit.contract import Contract, Role
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.training._data import id_name, id_names
 from tokaudit.text import shown
 
 _DOMINANT = 0.3  # of all ids; in text, one id has a tenth, and a blank in single letters a fifth
@@ -55,7 +54,7 @@ class DataOfAnotherVocabulary(Rule):
                 f"the data looks like that of another tokenizer: {'; '.join(words for words, _ in signs)}",
                 [
                     *(claim for _, claim in signs),
-                    Claim(data.at, f"most frequent: {', '.join(id_names(contract, frequent))}"),
+                    Claim(data.at, f"most frequent: {contract.names(frequent)}"),
                     *_expected(contract),
                 ],
                 why="every id is in range, so nothing fails: the model is trained on noise",
@@ -71,8 +70,8 @@ def _dominant(contract: Contract) -> Iterator[tuple[str, Claim]]:
         ordinary = id not in special and id not in contract.uses
         if ordinary and count >= _DOMINANT * data.statistics.items and (text or "?").strip(_BLANKS):
             share = f"{100 * count / data.statistics.items:.0f} % of all ids"
-            words = f"{id_name(contract, id)} makes up {share}, as padding would, and is an ordinary token"
-            yield words, Claim(data.at, f"{id_name(contract, id)}: {count} of {data.statistics.items} ids")
+            words = f"{contract.named(id)} makes up {share}, as padding would, and is an ordinary token"
+            yield words, Claim(data.at, f"{contract.named(id)}: {count} of {data.statistics.items} ids")
 
 
 def _garbled(contract: Contract) -> Iterator[tuple[str, Claim]]:
@@ -88,5 +87,5 @@ def _expected(contract: Contract) -> Iterator[Claim]:
         token = contract.roles.get(role)
         if token is not None:
             seen = contract.data.statistics.count(token.id)
-            words = f"the {role.value} token is {id_name(contract, token.id)}, which occurs {seen} times"
+            words = f"the {role.value} token is {contract.named(token.id)}, which occurs {seen} times"
             yield Claim(token.at, words)

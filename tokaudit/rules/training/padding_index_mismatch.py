@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, IdField, Role, Token
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.special._ids import shown_id, states
+from tokaudit.rules.special._ids import states
 
 
 class PaddingIndexMismatch(Rule):
@@ -42,19 +42,19 @@ class PaddingIndexMismatch(Rule):
         if any(-1 in field.ids for field in contract.fields(Role.PAD)) and index == module.input.rows - 1:
             yield self._finding(
                 contract,
-                f"the padding index was given as -1, which is the last row: {shown_id(contract, index)}",
+                f"the padding index was given as -1, which is the last row: {contract.named(index)}",
                 [pad_claim] if pad_claim else [],
             )
         elif pad is not None and pad != index:
             yield self._finding(
                 contract,
-                f"the padding index is {shown_id(contract, index)}, the pad token {shown_id(contract, pad)}",
+                f"the padding index is {contract.named(index)}, the pad token {contract.named(pad)}",
                 [pad_claim] if pad_claim else [],
             )
         elif eos is not None and eos.id == index:
             yield self._finding(
                 contract,
-                f"the padding index is the end-of-sequence token {shown_id(contract, index)}",
+                f"the padding index is the end-of-sequence token {contract.named(index)}",
                 [Claim(eos.at, "the eos token"), *([pad_claim] if pad_claim else [])],
             )
 
@@ -75,7 +75,7 @@ def _pad(contract: Contract) -> tuple[int | None, Claim | None]:
     """The id that padding is done with: the tokenizer's, else the configuration's."""
     token: Token | None = contract.roles.get(Role.PAD)
     if token is not None:
-        return token.id, Claim(token.at, f"the pad token is {shown_id(contract, token.id)}")
+        return token.id, Claim(token.at, f"the pad token is {contract.named(token.id)}")
     fields: list[IdField] = [field for field in contract.fields(Role.PAD) if field.ids]
     if not fields:
         return None, None

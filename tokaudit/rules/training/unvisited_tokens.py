@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from tokaudit.contract import Contract, reserved_name
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.training._data import id_names
-from tokaudit.text import counted, listed
+from tokaudit.text import counted
 
 
 class UnvisitedTokens(Rule):
@@ -48,7 +47,7 @@ class UnvisitedTokens(Rule):
     def _finding(self, contract: Contract, ids: Sequence[int], noun: str, severity: Severity) -> Finding:
         data, vocabulary = contract.data, contract.vocabulary
         of = f" of {len(vocabulary.by_id)}" if severity is Severity.NOTE else ""
-        names = listed(id_names(contract, ids[:5]), total=len(ids))
+        names = contract.names(ids)
         return self.finding(
             f"{counted(len(ids), noun)}{of} {'is' if len(ids) == 1 else 'are'} never visited: {names}",
             [

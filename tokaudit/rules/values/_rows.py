@@ -1,14 +1,13 @@
-"""What the rules about the values of rows have in common: which tables, and how rows are named."""
+"""What the rules about the values of rows have in common: which tables, and what stands in a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from string import hexdigits
 
 from tokaudit.contract import Contract, Loaded, Pipeline, TableKind, TableValues, Vocabulary
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim
-from tokaudit.text import listed, named
 
 _BYTE_TOKENS = frozenset(f"<0x{high}{low}>" for high in hexdigits for low in hexdigits)
 # The symbols that byte-level vocabularies give to the bytes that no UTF-8 text contains.
@@ -27,17 +26,6 @@ def token_tables(contract: Contract) -> Iterator[TableValues]:
     for name, reason in values.unread.items():
         if name in names:
             raise FactMissing(f"{name} was not read: {reason}")
-
-
-def row_names(contract: Contract, ids: Sequence[int], total: int | None = None) -> str:
-    """``320 "[PAD]", 321 "<x>" and 7 more``."""
-    return listed([row_name(contract, id) for id in ids[:5]], total=len(ids) if total is None else total)
-
-
-def row_name(contract: Contract, id: int) -> str:
-    """The id with its token's text, or without where no tokenizer tells it."""
-    vocabulary = contract.vocabulary_or
-    return named(id, vocabulary.text(id)) if isinstance(vocabulary, Vocabulary) else str(id)
 
 
 def row_claims(table: TableValues, ids: Iterable[int], most: int = 3) -> list[Claim]:

@@ -11,7 +11,6 @@ from tokaudit.rules.values._rows import (
     leaves_nothing_unknown,
     never_encoded,
     row_claims,
-    row_names,
     token_tables,
 )
 
@@ -74,7 +73,7 @@ class DeadRowsInUse(Rule):
         name = table.table.name
         return self.finding(
             f"{len(ids)} {rows} {_KINDS[severity]} in {name} {'is' if len(ids) == 1 else 'are'} {state}: "
-            f"{row_names(contract, ids)}",
+            f"{contract.names(ids)}",
             row_claims(table, ids),
             why="the rows say nothing about their tokens"
             if severity is not Severity.NOTE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, RowClass, TableValues
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.values._rows import never_encoded, row_names, token_tables
+from tokaudit.rules.values._rows import never_encoded, token_tables
 from tokaudit.text import counted
 
 
@@ -55,7 +55,7 @@ class IdenticalRows(Rule):
         what = "tokens share one row" if warned else "rows, none or one of them in use, are the same"
         more = f"; and {counted(len(others), 'more group')}" if others else ""
         return self.finding(
-            f"{len(first)} {what} bit for bit in {name}: {row_names(contract, first)}{more}",
+            f"{len(first)} {what} bit for bit in {name}: {contract.names(first)}{more}",
             [Claim(table.at(id), f"the same bytes as row {first[0]}") for id in first[1:3]],
             why="the model cannot tell these tokens apart"
             if warned

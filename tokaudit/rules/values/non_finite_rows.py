@@ -6,7 +6,6 @@ from tokaudit.contract import Contract
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.values._rows import row_names
 from tokaudit.text import counted
 
 
@@ -42,7 +41,7 @@ class NonFiniteRows(Rule):
             hidden = table.table.tensor.shape[-1]
             has = "row holds" if len(ids) == 1 else "rows hold"
             yield self.finding(
-                f"{len(ids)} {has} NaN or infinite values in {table.table.name}: {row_names(contract, ids)}",
+                f"{len(ids)} {has} NaN or infinite values in {table.table.name}: {contract.names(ids)}",
                 [
                     Claim(table.at(id), f"{table.non_finite[id]} of {counted(hidden, 'value')} not finite")
                     for id in ids[:3]

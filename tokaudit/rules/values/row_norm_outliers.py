@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, RowClass
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.values._rows import row_claims, row_names, token_tables
+from tokaudit.rules.values._rows import row_claims, token_tables
 
 
 class RowNormOutliers(Rule):
@@ -43,7 +43,7 @@ class RowNormOutliers(Rule):
             yield self.finding(
                 f"{len(ids)} row{'s' if len(ids) > 1 else ''} of {table.table.name} with a norm far from the "
                 f"typical {table.typical_norm:.3g} ({short} below, {len(ids) - short} above): "
-                f"{row_names(contract, ids)}",
+                f"{contract.names(ids)}",
                 row_claims(table, ids),
                 why="short output rows win against trained ones, long ones drown them",
                 fix="train added tokens, from a start of the same norm as the others",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, Role, RowClass, TableValues
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.values._rows import never_encoded, row_name, row_names, token_tables
+from tokaudit.rules.values._rows import never_encoded, token_tables
 
 
 class UnderTrainedRows(Rule):
@@ -52,7 +52,7 @@ class UnderTrainedRows(Rule):
         of = table.counts[RowClass.IN_USE]
         yield self.finding(
             f"{len(ids)} of {of} rows in use of {table.table.name} look never trained: "
-            f"{row_names(contract, worst)}; no text encodes to {len(unreachable & set(ids))} of them",
+            f"{contract.names(worst)}; no text encodes to {len(unreachable & set(ids))} of them",
             [Claim(table.at(id), table.signs[id]) for id in worst[:3]],
             why="a model may do anything when it meets such a token",
             fix="keep them out of prompts, or train on texts that contain them; `tokaudit rows` lists them",
@@ -64,7 +64,7 @@ class UnderTrainedRows(Rule):
             return
         yield self.finding(
             f"{len(ids)} added token{'s' if len(ids) > 1 else ''} in {table.table.name} "
-            f"look{'' if len(ids) > 1 else 's'} never trained: {row_names(contract, ids)}",
+            f"look{'' if len(ids) > 1 else 's'} never trained: {contract.names(ids)}",
             [Claim(table.at(id), _described(contract, table, id)) for id in ids[:3]],
             why="until they are trained, their rows are those that they were given at the start",
             fix="train the rows, with the embeddings unfrozen",
@@ -76,5 +76,5 @@ def _described(contract: Contract, table: TableValues, id: int) -> str:
     """``still the mean of the table; norm at 0 %; nearest 5 "a" (0.91)``"""
     words = f"{table.signs[id]}; norm {table.norm(id):.3g}, above {table.percentile(id):.0f} % of the others"
     for other in table.new.get(id, ())[:1]:
-        words += f"; nearest {row_name(contract, other.id)} ({other.cosine:.2f})"
+        words += f"; nearest {contract.named(other.id)} ({other.cosine:.2f})"
     return words

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, present
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.text import counted, listed, named
+from tokaudit.text import counted
 
 
 class UnreachableTokens(Rule):
@@ -38,8 +38,7 @@ class UnreachableTokens(Rule):
         if not ids:
             return
         yield self.finding(
-            f"{counted(len(ids), 'base token')} that no text encodes to: "
-            f"{listed([named(id, vocabulary.text(id)) for id in ids[:5]], 5, total=len(ids))}",
+            f"{counted(len(ids), 'base token')} that no text encodes to: {contract.names(ids)}",
             [Claim(vocabulary.locate(id), "does not encode to itself") for id in ids[:2]],
             why="their rows are never used or trained",
             fix="nothing in a released model; in a new one, save the pipeline that it was trained with",
