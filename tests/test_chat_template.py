@@ -274,7 +274,6 @@ def test_control_tokens_and_role_variables_are_listed_in_order() -> None:
     )
     assert found.control == ("<|a|>", "<|b|>")
     assert found.prints == ("bos_token", "eos_token")
-    assert found.literals == ("<|a|>", "<|b|>")
 
 
 @pytest.mark.parametrize(
@@ -338,7 +337,7 @@ def test_a_template_that_cannot_be_followed_says_why(template: str, reason: str)
     found = read(template)
     assert reason in found.problem
     assert "\n" not in found.problem
-    assert (found.literals, found.control, found.turn_ends) == ((), (), ())
+    assert (found.control, found.turn_ends) == ((), ())
 
 
 def test_templates_are_never_compiled_or_rendered(monkeypatch: pytest.MonkeyPatch) -> None:

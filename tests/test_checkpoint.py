@@ -66,7 +66,7 @@ def test_a_single_file_is_the_whole_checkpoint(folder: Folder) -> None:
     assert checkpoint.tensors["wte"].at == Location("model.safetensors", tensor="wte")
     assert checkpoint.nbytes == 16
     assert checkpoint.index_or == Missing(f"there is no {INDEX}")
-    assert (checkpoint.stale, checkpoint.unreferenced, checkpoint.pickles) == ((), (), ())
+    assert (checkpoint.stale, checkpoint.unreferenced) == ((), ())
 
 
 def test_shards_are_read_in_sorted_order_and_the_index_keeps_its_facts(folder: Folder) -> None:

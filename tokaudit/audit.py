@@ -157,7 +157,7 @@ def _table(table: Table) -> TableFacts:
 
 def _tokens(contract: Contract) -> Tokens:
     vocabulary = contract.vocabulary
-    base = _known(lambda: vocabulary.base.ids) or {}
+    base = vocabulary.base_ids
     ids = vocabulary.by_content
     texts = vocabulary.by_id
     marked = {ids[token.content] for token in vocabulary.added if token.special}
@@ -192,8 +192,7 @@ def _adapter(adapter: Adapter) -> AdapterFacts:
 
 
 def _count_beyond_base(vocabulary: Vocabulary) -> int:
-    base = _known(lambda: vocabulary.base.ids) or {}
-    return sum(token.content not in base for token in vocabulary.added)
+    return sum(token.content not in vocabulary.base_ids for token in vocabulary.added)
 
 
 def _known(ask: Callable[[], T]) -> T | None:

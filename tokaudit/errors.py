@@ -6,7 +6,8 @@
     |-- RunStopped      a training run was stopped, as it had asked for, because of findings
     FactMissing         control flow, not an error: a rule asked for a fact that the files do not state
 
-Only the command line turns an error into an exit code.
+Further kinds of TokauditError stand where they are raised: CannotWrite (atomic), Refused (resize) and
+ProcessFailure (isolation). Only the command line turns an error into an exit code.
 """
 
 from __future__ import annotations

@@ -39,6 +39,11 @@ class Location:
         steps = "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
         return replace(self, pointer=self.pointer + steps)
 
+    @property
+    def field(self) -> str:
+        """The member as people write a field: "text_config.vocab_size"."""
+        return self.pointer.removeprefix("/").replace("/", ".")
+
     def __str__(self) -> str:
         text = self.file or "."
         if self.tensor:

@@ -28,7 +28,16 @@ from tokaudit.contract.checkpoint import (
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
 from tokaudit.contract.facts import Document, Fact, Missing, present
-from tokaudit.contract.lock import ListDigest, ListDigests, Lock, LockedRole, LockedTable, LockedToken, Probe
+from tokaudit.contract.lock import (
+    FLAGS,
+    ListDigest,
+    ListDigests,
+    Lock,
+    LockedRole,
+    LockedTable,
+    LockedToken,
+    Probe,
+)
 from tokaudit.contract.optimizer import Moments, OptimizerState, has_shape, parameter_shape
 from tokaudit.contract.special import ChatTemplate, IdField, Role, SpecialToken
 from tokaudit.contract.values import (
@@ -58,6 +67,7 @@ from tokaudit.contract.vocabulary import (
 
 __all__ = [
     "DTYPE_BITS",
+    "FLAGS",
     "FLOAT_DTYPES",
     "AdaptedTable",
     "Adapter",

@@ -135,13 +135,7 @@ class Base:
 
     def tie_claims(self) -> Iterator[Claim]:
         """What its configuration says about the tie; the family's default where it is silent."""
-        tie = self.embeddings.tie
-        for fact in tie.flags.values():
-            yield self.says(fact.says("tied" if fact.value else "untied"))
-        if not tie.flags:
-            default = "tied" if tie.tied else "untied"
-            at = present(self.config_or).at.child("tie_word_embeddings")
-            yield self.says(Claim(at, f"not stated: {self.embeddings.architecture} is {default} by default"))
+        return map(self.says, self.embeddings.tie_claims(present(self.config_or)))
 
 
 @dataclass(frozen=True)

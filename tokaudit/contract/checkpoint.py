@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tokaudit.contract.facts import Fact, Missing, present
+from tokaudit.contract.facts import Document, Fact, Missing, present
 from tokaudit.findings import Claim, Location
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ class Checkpoint:
     damaged: tuple[DamagedFile, ...] = ()
     stale: tuple[Shard, ...] = ()
     unreferenced: tuple[str, ...] = ()
-    pickles: tuple[str, ...] = ()
     unused_index: Index | None = None
     chosen_by: Location | None = None
     duplicate_keys: tuple[DuplicateKey, ...] = ()  # of the index files
@@ -236,14 +235,12 @@ class Tie:
     """How the configuration ties the output table to the input table.
 
     ``flags`` are the stated ones by config path ("" prefix for the top). ``readings`` is one per loader
-    generation that knows the class (the newest first). ``never`` marks a family that cannot be tied,
-    ``always`` one that ignores the flag (T5).
+    generation that knows the class (the newest first). ``always`` marks a family that ignores the flag (T5).
     """
 
     flags: Mapping[str, Fact[bool]]
     readings: tuple[TieReading, ...]
     always: bool = False
-    never: bool = False
     by_default: bool = False  # no flag is stated; the family's default counts
 
     @property
@@ -297,6 +294,15 @@ class Embeddings:
     @property
     def tie(self) -> Tie:
         return present(self.tie_or)
+
+    def tie_claims(self, config: Document) -> Iterator[Claim]:
+        """What config.json says about it; the family's default where it is silent. Raises FactMissing."""
+        for fact in self.tie.flags.values():
+            yield fact.says("tied" if fact.value else "untied")
+        if not self.tie.flags:
+            default = "tied" if self.tie.tied else "untied"
+            at = config.at.child("tie_word_embeddings")
+            yield Claim(at, f"not stated: {self.architecture} is {default} by default")
 
     @property
     def tie_partner(self) -> Table:

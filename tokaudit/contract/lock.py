@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")  # of an added token: how it is matched
+
 # A part of the pipeline in normal form: JSON values, optional fields left out where they hold their default.
 Json = object
 
@@ -49,8 +51,7 @@ class LockedToken:
 
     @property
     def flags(self) -> frozenset[str]:
-        names = ("special", "lstrip", "rstrip", "normalized", "single_word")
-        return frozenset(name for name in names if getattr(self, name))
+        return frozenset(name for name in FLAGS if getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,16 +64,15 @@ class IdField:
 class ChatTemplate:
     """What a chat template prints; it is read and never rendered.
 
-    ``name`` is "default" or the name in a list of templates, ``text`` the source. ``literals`` are the
-    strings it can print, in order. ``control`` are the literals' parts that look like control tokens
-    ("<|im_end|>") or are added tokens. ``prints`` are the role variables it prints ("bos_token").
+    ``name`` is "default" or the name in a list of templates, ``text`` the source. ``control`` are the parts
+    of what it can print that look like control tokens ("<|im_end|>") or are added tokens, in order.
+    ``prints`` are the role variables it prints ("bos_token").
     ``turn_ends`` are the control tokens (or role variables, as "eos_token") that can end an assistant's turn;
     empty where that could not be worked out. ``problem`` says why the template has no facts at all.
     """
 
     name: str
     at: Location
-    literals: tuple[str, ...] = ()
     control: tuple[str, ...] = ()
     prints: tuple[str, ...] = ()
     turn_ends: tuple[str, ...] = ()

@@ -395,6 +395,11 @@ class Vocabulary:
         return self.table(Witness.BASE)
 
     @property
+    def base_ids(self) -> Mapping[str, int]:
+        """Content to id in the base vocabulary; empty where no file holds one."""
+        return next((table.ids for table in self.tables if table.witness is Witness.BASE), {})
+
+    @property
     def added(self) -> tuple[AddedToken, ...]:
         return self.declared.added
 

@@ -23,10 +23,6 @@ class IdDefault:
     ids: tuple[int, ...]
     padding_index: bool = False
 
-    @property
-    def id(self) -> int:
-        return self.ids[0]
-
 
 def id_defaults(config: Document) -> tuple[IdDefault, ...]:
     """The defaults of the class that the configuration names, as transformers 5.24 has them.

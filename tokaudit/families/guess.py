@@ -207,8 +207,7 @@ def _expected(sizes: tuple[Fact[int], ...], rows: int | None) -> RowCount | Miss
     if not sizes:
         return Missing("no field of the configuration states the number of rows")
     fact = next((size for size in sizes if size.value == rows), sizes[0])
-    formula = fact.at.pointer.removeprefix("/").replace("/", ".")
-    return RowCount(fact.value, formula, (fact,))
+    return RowCount(fact.value, fact.at.field, (fact,))
 
 
 # --- names ---------------------------------------------------------------------------------------------

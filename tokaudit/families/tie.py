@@ -43,7 +43,6 @@ def read_tie(config: Document, record: Record, output_stored: bool) -> Tie | Mis
         flags=flags,
         readings=readings,
         always=newest.rule == "always",
-        never=newest.rule == "never",
         by_default=not flags,
     )
 

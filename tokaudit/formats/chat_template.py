@@ -74,7 +74,6 @@ def read(source: str, name: str, at: Location, known: Set[str]) -> ChatTemplate:
     return ChatTemplate(
         name,
         at,
-        literals=literals,
         control=control,
         prints=tuple(dict.fromkeys(step.name for step in prints if isinstance(step, steps.Variable))),
         turn_ends=HARMONY_TURN_ENDS if ends and set(control) >= HARMONY else ends,

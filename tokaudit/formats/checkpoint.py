@@ -141,7 +141,6 @@ class _Loader:
             damaged=tuple(file for file in read if isinstance(file, DamagedFile)),
             stale=tuple(self._readable(stale)),
             unreferenced=tuple(self._unreferenced({*files, *stale})),
-            pickles=pickled_weights(self.names),
             unused_index=unused.index if unused else None,
             chosen_by=chosen_by,
             duplicate_keys=tuple(key for index in (used, unused) if index for key in index.duplicates),

@@ -46,15 +46,11 @@ def replace_value(text: str, path: Path, value: object) -> str:
 
 def set_member(text: str, path: Path, key: str, value: object) -> str:
     """Set a member of the object at ``path``; a new one goes to the end."""
-    container = scan(text, _span(text, path)[0])
-    if any(member.key == key for member in container.members):
-        return replace_value(text, (*path, key), value)
-    label = json.dumps(key, ensure_ascii=_ascii(text))
-    return _append(text, container, [(label, value)])
+    return set_members(text, path, [(key, value)])
 
 
 def set_members(text: str, path: Path, values: Sequence[tuple[str, object]]) -> str:
-    """Set several new members of the object at ``path`` at once, in order."""
+    """Set several members of the object at ``path`` at once; new ones go to the end, in order."""
     container = scan(text, _span(text, path)[0])
     known = {member.key for member in container.members}
     fresh = [(json.dumps(key, ensure_ascii=_ascii(text)), value) for key, value in values if key not in known]

@@ -100,12 +100,12 @@ def byte_files(names: Collection[str], settings: Mapping[str, object]) -> Iterat
             yield file, partial(tiktoken, file=file)
 
 
-def vocab_json(document: Document, witness: Witness = Witness.COMPANION) -> TokenTable:
+def vocab_json(document: Document) -> TokenTable:
     """vocab.json, vocab-src.json, target_vocab.json ...: content to id."""
     ids = {content: id for content, id in document.data.items() if isinstance(id, int) and is_id(id)}
     if len(ids) < len(document.data):
         raise FactMissing(f"{document.at.file} holds values that are no ids")
-    return TokenTable(witness, document.at, ids)
+    return TokenTable(Witness.COMPANION, document.at, ids)
 
 
 def vocab_txt(data: bytes, file: str, tokenizer_class: str = "") -> TokenTable:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from tokaudit.contract import ListDigest, Lock, LockedRole, LockedTable, LockedToken, Probe
+from tokaudit.contract import FLAGS, ListDigest, Lock, LockedRole, LockedTable, LockedToken, Probe
 from tokaudit.errors import Unreadable
 from tokaudit.findings import Location
 from tokaudit.formats import limits
@@ -22,7 +22,6 @@ T = TypeVar("T")
 Layers = Mapping[str, object]
 Place = tuple[str | int, ...]  # the keys that lead to a value
 
-_FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _BLOCK_DIGEST = re.compile(rf"[0-9a-f]{{{BLOCK_DIGITS}}}")
 _POSITION = re.compile("[0-9]{1,10}")
@@ -194,8 +193,8 @@ class _Reader:
         )
 
     def token(self, value: object, at: Place) -> LockedToken:
-        held = self.members(self.fields(value, at), at, ("content", "id", *_FLAGS))
-        flags = {flag: self.boolean(held[flag], (*at, flag)) for flag in _FLAGS if flag in held}
+        held = self.members(self.fields(value, at), at, ("content", "id", *FLAGS))
+        flags = {flag: self.boolean(held[flag], (*at, flag)) for flag in FLAGS if flag in held}
         return LockedToken(
             self.id(held.get("id"), (*at, "id")),
             self.text(held.get("content"), (*at, "content")),

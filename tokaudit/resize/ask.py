@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tokaudit.contract import Role
+from tokaudit.contract import FLAGS, Role
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.formats import limits, strict_json
 from tokaudit.resize.request import METHODS, NewToken
 from tokaudit.text import closest, json_kind, shown
 
 _TAKES_ARGUMENT = {"copy": "TOKEN", "description": "TEXT"}
-_FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")
-_FIELDS = ("content", *_FLAGS, "init", "from")
+_FIELDS = ("content", *FLAGS, "init", "from")
 
 
 def method(text: str) -> str:
@@ -92,11 +91,11 @@ def _token(entry: object, where: str) -> NewToken:
             guess = closest(key, _FIELDS)
             hint = f"did you mean {guess}?" if guess else f"there is {', '.join(_FIELDS)}"
             raise UsageError(f"{where}: unknown field {shown(key)}", hint=hint)
-        if key in _FLAGS and not isinstance(value, bool):
+        if key in FLAGS and not isinstance(value, bool):
             raise UsageError(f"{where}: {key} must be true or false")
         if key in ("init", "from") and not isinstance(value, str):
             raise UsageError(f"{where}: {key} must be a text")
-    flags = {key: entry[key] for key in _FLAGS if key in entry}
+    flags = {key: entry[key] for key in FLAGS if key in entry}
     return NewToken(entry["content"], init=_init(entry, where), **flags)
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tokaudit.contract import RowClass, Witness
+from tokaudit.contract import RowClass
 from tokaudit.errors import FactMissing
 from tokaudit.values.judge import Measured
 
@@ -21,11 +21,8 @@ def newcomers(measured: Measured) -> list[int]:
     if not measured.marked(RowClass.IN_USE).any():
         return []
     vocabulary = measured.contract.vocabulary
-    try:
-        base = vocabulary.table(Witness.BASE).ids
-    except FactMissing:
-        return []
-    ids = sorted({token.id for token in vocabulary.added if token.content not in base})
+    base = vocabulary.base_ids
+    ids = sorted({token.id for token in vocabulary.added if base and token.content not in base})
     rows = [id - measured.ids.start for id in ids if id in measured.ids]
     return [row for row in rows if measured.alive[row]][-MOST_EXAMINED:]
 

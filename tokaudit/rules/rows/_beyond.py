@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
 from operator import not_
 
-from tokaudit.contract import Contract, Embeddings, Missing, Reference, Role, Table, Witness, is_placeholder
+from tokaudit.contract import Contract, Embeddings, Missing, Reference, Role, Table, is_placeholder
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Claim, Location
 from tokaudit.text import named
@@ -118,8 +117,7 @@ class _Reasons:
 
     def __init__(self, contract: Contract) -> None:
         vocabulary = contract.vocabulary
-        base = (table.ids for table in vocabulary.tables if table.witness is Witness.BASE)
-        self._base: Mapping[str, int] = next(base, {})
+        self._base = vocabulary.base_ids
         self._special = {token.content for token in vocabulary.added if token.special}
         self._texts = vocabulary.by_id
         self._references = contract.references

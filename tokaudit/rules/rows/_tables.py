@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tokaudit.contract import Contract, Embeddings, Fact, RowCount, Table
 from tokaudit.errors import FactMissing
-from tokaudit.findings import Location
 
 
 def surplus(table: Table, other: Table) -> int:
@@ -53,8 +52,3 @@ def stored_output(contract: Contract) -> tuple[Table, ...]:
     if output.malformed:
         raise FactMissing(f"{output.name} is malformed")
     return (output,)
-
-
-def field_path(at: Location) -> str:
-    """The config field as people write it: "text_config.vocab_size"."""
-    return at.pointer.removeprefix("/").replace("/", ".")

@@ -6,7 +6,6 @@ from tokaudit.contract import Contract, Embeddings, Fact, Missing, RowCount, Tab
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Location, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import field_path
 
 
 class ConfigVocabSizesDisagree(Rule):
@@ -41,14 +40,14 @@ class ConfigVocabSizesDisagree(Rule):
                 continue
             copy_at_top = _depth(other) == 1 and _depth(read) > 1
             right = _right_value(embeddings, read)
-            wrong = " and ".join(field_path(fact.at) for fact in (read, other) if fact.value != right)
+            wrong = " and ".join(fact.at.field for fact in (read, other) if fact.value != right)
             yield self.finding(
-                f"{field_path(other.at)} is {other.value} but {field_path(read.at)} is {read.value}",
+                f"{other.at.field} is {other.value} but {read.at.field} is {read.value}",
                 [read.says(f"{read.value}: loaders size the table by it"), other.says(str(other.value))],
                 why="a loader or converter that reads the other field builds a table of the wrong size",
                 fix=f"set {wrong} to {right} in {other.at.file}",
                 severity=Severity.WARNING if copy_at_top else Severity.ERROR,
-                subject=field_path(other.at),
+                subject=other.at.field,
             )
 
 

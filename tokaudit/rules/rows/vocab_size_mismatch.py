@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, Embeddings, RowCount, Table, present
 from tokaudit.findings import Claim, Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import field_path, sized_alike
+from tokaudit.rules.rows._tables import sized_alike
 
 
 class VocabSizeMismatch(Rule):
@@ -44,7 +44,7 @@ class VocabSizeMismatch(Rule):
     def _mismatch(self, embeddings: Embeddings, table: Table, expected: RowCount) -> Finding:
         field = expected.terms[0]
         wrong = [fact for fact in embeddings.vocab_sizes if fact.at != field.at and fact.value == field.value]
-        paths = " and ".join(field_path(fact.at) for fact in (field, *wrong))
+        paths = " and ".join(fact.at.field for fact in (field, *wrong))
         filled_in = "not stated and taken as " if expected.by_default else ""
         designed = "" if expected.value == field.value else f", which asks for {expected.value}"
         return self.finding(

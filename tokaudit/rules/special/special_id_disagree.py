@@ -49,7 +49,7 @@ class SpecialIdDisagree(Rule):
             stated = [field for field in fields[role] if field.ids]
             ids = token_ids(contract, token) if token is not None and stated else set()
             wrong = [field for field in stated if ids and not ids & set(field.ids)]
-            if wrong or (token is None and _differ(stated)):
+            if wrong or (token is None and _apart(stated)):
                 yield self._differ(contract, role, token, wrong or stated)
             elif token is not None and _is_unpadded_classifier(contract, role, stated):
                 yield self._classifier_without_pad(contract, token, fields[role])
@@ -123,7 +123,8 @@ def _value(contract: Contract, field: IdField) -> str:
     return contract.names(field.ids) if field.ids else "null"
 
 
-def _differ(fields: Sequence[IdField]) -> bool:
+def _apart(fields: Sequence[IdField]) -> bool:
+    """Whether two of the fields name no id in common."""
     return any(not set(field.ids) & set(fields[0].ids) for field in fields[1:])
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, Damage, Index
+from tokaudit.contract import Contract, Damage, Index, Missing
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.storage._damage import by_cause, remedy, tensors
@@ -55,7 +55,7 @@ class ShardMissing(Rule):
             )
 
 
-def _lost_tensors(index: object, files: set[str]) -> int:
-    if not isinstance(index, Index):
+def _lost_tensors(index: Index | Missing, files: set[str]) -> int:
+    if isinstance(index, Missing):
         return 0
     return sum(file in files for file in index.weight_map.values())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokaudit.contract import Checkpoint, Contract, Embeddings, Tensor
+from tokaudit.contract import Checkpoint, Contract, Embeddings, Missing, Tensor
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import counted, listed, shown
@@ -67,9 +67,9 @@ def _passed_over(checkpoint: Checkpoint) -> list[str]:
     return index + [shard.file for shard in checkpoint.stale]
 
 
-def _unlike(checkpoint: Checkpoint, embeddings: object) -> list[tuple[Tensor, Tensor]]:
+def _unlike(checkpoint: Checkpoint, embeddings: Embeddings | Missing) -> list[tuple[Tensor, Tensor]]:
     """(read, passed over) for each table of token rows that both sets hold in different shapes."""
-    if not isinstance(embeddings, Embeddings):
+    if isinstance(embeddings, Missing):
         return []
     return [
         (table.tensor, shard.tensors[table.name])

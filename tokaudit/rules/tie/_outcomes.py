@@ -85,10 +85,4 @@ def _apart(contract: Contract, comparison: TableComparison) -> str:
 
 def flag_claims(contract: Contract) -> Iterator[Claim]:
     """What the configuration says about the tie; the family's default where it is silent."""
-    tie = contract.embeddings.tie
-    for fact in tie.flags.values():
-        yield fact.says("tied" if fact.value else "untied")
-    if not tie.flags:
-        default = "tied" if tie.tied else "untied"
-        at = contract.config.at.child("tie_word_embeddings")
-        yield Claim(at, f"not stated: {contract.embeddings.architecture} is {default} by default")
+    return contract.embeddings.tie_claims(contract.config)

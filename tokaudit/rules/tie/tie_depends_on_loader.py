@@ -39,7 +39,7 @@ class TieDependsOnLoader(Rule):
             return
         found = outcomes(contract)
         kinds = {outcome for _, outcome in found}
-        if len(kinds) == 1 or (Outcome.RANDOM in kinds and not self._needs_output(contract)):
+        if len(kinds) == 1 or (Outcome.RANDOM in kinds and not contract.generates):
             return
         does = "; ".join(f"{reading.loader} {outcome.value} ({reading.why})" for reading, outcome in found)
         tables = [table for pair in stored_pair(contract) for table in pair] or [embeddings.input]
@@ -50,6 +50,3 @@ class TieDependsOnLoader(Rule):
             why="the same files give two different models",
             fix=f"set `tie_word_embeddings` to {value} at the top of config.json and in its text part",
         )
-
-    def _needs_output(self, contract: Contract) -> bool:
-        return contract.embeddings.generates and not contract.pools

@@ -6,7 +6,6 @@ from tokaudit.contract import Contract, Fact
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
-from tokaudit.rules.rows._tables import field_path
 from tokaudit.rules.tie._outcomes import outcomes
 
 
@@ -39,8 +38,8 @@ class TieFlagsContradict(Rule):
         for name, facts in _by_name(contract).items():
             if len({fact.value for fact in facts}) < 2:
                 continue
-            paths = [field_path(fact.at) for fact in facts]
-            values = ", ".join(f"{field_path(fact.at)} is {str(fact.value).lower()}" for fact in facts)
+            paths = [fact.at.field for fact in facts]
+            values = ", ".join(f"{fact.at.field} is {str(fact.value).lower()}" for fact in facts)
             yield self.finding(
                 f"the configuration contradicts itself about the tie: {values}",
                 [fact.says(str(fact.value).lower()) for fact in facts],

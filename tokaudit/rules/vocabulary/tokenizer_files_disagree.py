@@ -3,15 +3,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tokaudit.contract import AddedToken, Contract, Missing, TokenTable, Vocabulary, Witness
+from tokaudit.contract import FLAGS, AddedToken, Contract, Missing, TokenTable, Vocabulary, Witness
 from tokaudit.errors import FactMissing
-from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.vocabulary._witnesses import TokenFile, moved, renamed, token_files, unknown
 from tokaudit.text import counted, listed, named, shown
 
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-_FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")
 
 
 class TokenizerFilesDisagree(Rule):
@@ -101,7 +100,7 @@ class TokenizerFilesDisagree(Rule):
             f"{counted(len(tokens), 'token')} of {rich} not in {poor}: {listed(some, 3)}",
             [
                 *(Claim(table.location(c), f"{shown(c)} has id {id}") for c, id in list(tokens.items())[:2]),
-                Claim(type(table.at)(poor), "has no such token"),
+                Claim(Location(poor), "has no such token"),
             ],
             why="a loader that reads the other file alone splits the text of the token, or drops it",
             fix=f"save the tokenizer again, so that {poor} has every token",
@@ -168,10 +167,10 @@ def _merge(pair: tuple[str, str] | None) -> str:
 
 
 def _flag_words(left: AddedToken, right: AddedToken) -> str:
-    differing = [flag for flag, a, b in zip(_FLAGS, left.flags, right.flags, strict=True) if a != b]
+    differing = [flag for flag, a, b in zip(FLAGS, left.flags, right.flags, strict=True) if a != b]
     return f"{shown(left.content)} ({', '.join(differing)})"
 
 
 def _flags_of(token: AddedToken) -> str:
-    on = [flag for flag, value in zip(_FLAGS, token.flags, strict=True) if value]
+    on = [flag for flag, value in zip(FLAGS, token.flags, strict=True) if value]
     return f"{shown(token.content)} is {', '.join(on) or 'plain'}"
