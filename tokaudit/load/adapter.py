@@ -29,17 +29,16 @@ from tokaudit.contract import (
     TableKind,
     Vocabulary,
 )
-from tokaudit.errors import FactMissing, Unreadable
+from tokaudit.errors import Unreadable
 from tokaudit.families import resolve
 from tokaudit.families.adapted import table_of
 from tokaudit.findings import Location
 from tokaudit.formats import adapter as layout
 from tokaudit.formats import config, special_tokens
-from tokaudit.formats.checkpoint import read_checkpoint
-from tokaudit.formats.compare import compare_tables
 from tokaudit.formats.safetensors import read_header
 from tokaudit.load.reader import Reader
 from tokaudit.load.tokenizer import read_tokenizer
+from tokaudit.load.weights import NOT_READ, compared, read_weights
 from tokaudit.sources import Source, open_source
 from tokaudit.text import shown
 
@@ -87,7 +86,7 @@ def _is_of_a_model(name: str) -> bool:
 def _adapter_weights(model: Reader, options: Options) -> Checkpoint | Missing:
     """The adapter's own file, beside a model's weights, which are what the checkpoint is."""
     if not options.read_weights:
-        return Missing("--no-weights was given")
+        return NOT_READ
     if layout.SAFETENSORS not in model.names:
         return Missing(f"there is no {layout.SAFETENSORS}")
 
@@ -138,7 +137,13 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
     if isinstance(document, Document):
         reader.unreadable += config.malformed_fields(document)
         reader.unreadable += config.unstated_size(document)
-    checkpoint = _weights(reader, document, options)
+    checkpoint = read_weights(reader, document, options, "the base's weights")
+    if isinstance(checkpoint, Checkpoint):
+        reader.unreadable += [
+            Unreadable(file.code, file.file, file.reason, hint=file.hint)
+            for file in checkpoint.damaged
+            if file.damage is not Damage.ABSENT  # a base without weights tells its rows in config.json
+        ]
     embeddings = resolve(document, checkpoint)
     base = Base(
         path,
@@ -158,23 +163,6 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
         for error in reader.unreadable
     ]
     return base
-
-
-def _weights(reader: Reader, document: Document | Missing, options: Options) -> Checkpoint | Missing:
-    if not options.read_weights:
-        return Missing("--no-weights was given")
-    preferred = document.data.get("transformers_weights") if isinstance(document, Document) else None
-    checkpoint = reader.attempt(
-        "the base's weights",
-        lambda: read_checkpoint(reader.source, preferred if isinstance(preferred, str) else None),
-    )
-    if isinstance(checkpoint, Checkpoint):
-        reader.unreadable += [
-            Unreadable(file.code, file.file, file.reason, hint=file.hint)
-            for file in checkpoint.damaged
-            if file.damage is not Damage.ABSENT  # a base without weights tells its rows in config.json
-        ]
-    return checkpoint
 
 
 def _vocabulary(reader: Reader, document: Document | Missing, options: Options) -> Vocabulary | Missing:
@@ -197,18 +185,7 @@ def _base_comparison(source: Source, embeddings: Embeddings) -> TableComparison 
         return Missing("the base stores one table")
     if isinstance(tie, Missing) or not tie.tied:
         return Missing("the base's tables are not tied")
-    return _compared(source, given, output)
-
-
-def _compared(
-    source: Source, left: Table | AdaptedTable, right: Table | AdaptedTable
-) -> TableComparison | Missing:
-    try:
-        return compare_tables(source, left.tensor, right.tensor)
-    except FactMissing as missing:
-        return Missing(missing.reason)
-    except Unreadable as error:
-        return Missing(f"{error.file} could not be read: {error.message}")
+    return compared(source, given.tensor, output.tensor)
 
 
 # --- what the adapter holds --------------------------------------------------------------------------------
@@ -271,4 +248,4 @@ def _comparison(source: Source, tables: tuple[AdaptedTable, ...] | Missing) -> T
     output = [table for table in whole if table.kind is TableKind.OUTPUT]
     if not (given and output):
         return Missing("the adapter holds no two whole tables")
-    return _compared(source, given[0], output[0])
+    return compared(source, given[0].tensor, output[0].tensor)

@@ -27,10 +27,9 @@ from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.families import id_defaults, resolve
 from tokaudit.findings import Location
 from tokaudit.formats import config, special_tokens
-from tokaudit.formats.checkpoint import read_checkpoint
-from tokaudit.formats.compare import compare_tables
 from tokaudit.load.reader import Reader
 from tokaudit.load.tokenizer import read_tokenizer, try_tokens
+from tokaudit.load.weights import compared, read_weights
 from tokaudit.sources import Source
 from tokaudit.tokenizing import TokenizerProcess
 
@@ -64,7 +63,7 @@ def read_contract(
     special, stale = special_tokens.special_tokens(
         tokenizer_config, tokens.document("special_tokens_map.json"), config_beside
     )
-    checkpoint = _checkpoint(model, model_config, options)
+    checkpoint = read_weights(model, model_config, options)
     adapter = _adapter(model, checkpoint, options)
     alone = isinstance(adapter, Adapter) and not adapter.beside_model
     embeddings = NO_TABLES if alone else resolve(model_config, checkpoint)
@@ -158,16 +157,6 @@ def _running(tokens: Reader, process: TokenizerProcess | Unreadable | None) -> T
     return Missing(f"tokenizer.json could not be loaded: {process.message}")
 
 
-def _checkpoint(model: Reader, model_config: Document | Missing, options: Options) -> Checkpoint | Missing:
-    if not options.read_weights:
-        return Missing("--no-weights was given")
-    preferred = model_config.data.get("transformers_weights") if isinstance(model_config, Document) else None
-    return model.attempt(
-        "the weights",
-        lambda: read_checkpoint(model.source, preferred if isinstance(preferred, str) else None),
-    )
-
-
 def _adapter(model: Reader, checkpoint: Checkpoint | Missing, options: Options) -> Adapter | Missing:
     """The adapter that the directory is, or that lies beside a model in it, where its base is named."""
     if "adapter_config.json" not in model.names:
@@ -216,16 +205,10 @@ def _comparisons(
         return checkpoint
     if isinstance(embeddings, Missing):
         return embeddings
-    found: dict[tuple[str, str], TableComparison | Missing] = {}
-    for left, right, thorough in _pairs(embeddings):
-        key = left.name, right.name
-        try:
-            found[key] = compare_tables(source, left.tensor, right.tensor, stop_early=not thorough)
-        except FactMissing as missing:
-            found[key] = Missing(missing.reason)
-        except Unreadable as error:
-            found[key] = Missing(f"{error.file} could not be read: {error.message}")
-    return found
+    return {
+        (left.name, right.name): compared(source, left.tensor, right.tensor, stop_early=not thorough)
+        for left, right, thorough in _pairs(embeddings)
+    }
 
 
 def _pairs(embeddings: Embeddings) -> Iterator[tuple[Table, Table, bool]]:
