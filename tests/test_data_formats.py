@@ -277,7 +277,11 @@ DAMAGED = {
     "floats.npy": (npy(GOOD.replace("<u2", "<f4"), bytes(8)), "data-dtype"),
     "bools.npy": (npy(GOOD.replace("<u2", "|b1"), bytes(2)), "data-dtype"),
     "records.npy": (npy(GOOD.replace("'<u2'", "[('a', '<u2')]"), bytes(4)), "data-dtype"),
-    "huge.npy": (npy(GOOD.replace("(2,)", "(99999999999999999999, 9999999999999)")), "data-truncated"),
+    "huge.npy": (npy(GOOD.replace("(2,)", "(9999999999999999999, 9999999999999)")), "data-header"),
+    "large.npy": (npy(GOOD.replace("(2,)", "(999999999999999999, 9999999999999)")), "data-truncated"),
+    "sizes.npy": (npy(GOOD.replace("(2,)", "(2)")), "data-header"),
+    "junk.npy": (npy(GOOD.replace("False", "False\0")), "data-header"),
+    "minor.npy": (npy(GOOD, bytes(4), b"\x01\x01"), "data-header"),
     "negative.npy": (npy(GOOD.replace("(2,)", "(-2,)")), "data-header"),
     "cut.npy": (npy(GOOD, b"\x01\x00\x02"), "data-truncated"),
     "code.npy": (npy("__import__('os').system('true')"), "data-header"),
@@ -422,3 +426,39 @@ def test_whatever_the_bytes_are_a_file_is_counted_or_unreadable(
     else:
         message, items = "", found.items - sum(found.counts) - found.negative - found.beyond
     assert ("\n" in message, items) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "ids", "first"),
+    [
+        ("int8", 300, [44, -100], 1),  # 300 is 44 in 8 bits
+        ("int16", 128_256, [5, -100], 1),
+        ("int32", 3_000_000_000, [1, -5], 1),
+        ("uint64", 2**63 - 1, [1, 2**63], 1),
+    ],
+)
+def test_the_first_id_without_a_row_is_found_where_its_dtype_cannot_hold_the_rows(
+    dtype: str, rows: int, ids: list[int], first: int, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "ids.npy", np.array(ids, dtype=dtype))
+    place = counted(tmp_path / "ids.npy", Measure(rows=rows, bins=320)).outside
+    assert place is not None
+    assert (place.item, place.id) == (first, ids[first])
+
+
+def test_an_archive_with_a_damaged_array_is_not_read_by_its_other_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", input_ids=np.arange(4), scores=np.arange(3))
+    with zipfile.ZipFile(tmp_path / "whole.npz") as whole, zipfile.ZipFile(tmp_path / "ids.npz", "w") as file:
+        file.writestr("input_ids.npy", whole.read("input_ids.npy")[:-1])
+        file.writestr("scores.npy", whole.read("scores.npy"))
+    with pytest.raises(Unreadable) as caught:
+        units_of(tmp_path / "ids.npz")
+    assert caught.value.code == "data-truncated"
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    ids = pa.array([[1, 2]])
+    pq.write_table(pa.Table.from_arrays([ids, ids], ["input_ids", "input_ids"]), tmp_path / "ids.parquet")
+    with pytest.raises(Unreadable, match="more than one column is named") as caught:
+        units_of(tmp_path / "ids.parquet")
+    assert caught.value.code == "data-columns"

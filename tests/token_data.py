@@ -136,14 +136,11 @@ def counted(
     path: Path, measure: Measure, *, dtype: str | None = None, nbytes: int = 1 << 28
 ) -> DataStatistics:
     """One file, counted in this process, in units of about so many bytes that are merged."""
-    parts = []
+    total = Tally(measure).result()
     for unit in units_of(path, dtype=dtype, required_rows=measure.bins, nbytes=nbytes):
         tally = Tally(measure)
         tally.take(unit)
-        parts.append(tally.result())
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.merge(part)
+        total = total.merge(tally.result())
     return total
 
 

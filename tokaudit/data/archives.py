@@ -84,30 +84,30 @@ def plan(path: str, name: str) -> list[ArchiveUnit]:
                 "data-header", name, f"more than {limits.ARCHIVE_MEMBERS} arrays: {len(members)}"
             )
         headers: dict[str, npy.ArrayHeader] = {}
-        problems: dict[str, Unreadable] = {}
+        others: dict[str, Unreadable] = {}  # sound, and not of integers
         for info in members:
             column = info.filename.removesuffix(".npy")
             if info.compress_type not in _WRITTEN:
-                problems[column] = Unreadable(
+                raise Unreadable(
                     "data-header", f"{name}/{info.filename}", "compressed as NumPy does not compress"
                 )
-                continue
             try:
                 header = _header(archive, info.filename, name)
             except Unreadable as error:
-                problems[column] = error
+                if error.code != "data-dtype":
+                    raise
+                others[column] = error
                 continue
             if header.start + header.items * header.width != info.file_size:
-                problems[column] = Unreadable(
+                raise Unreadable(
                     "data-truncated",
                     f"{name}/{info.filename}",
                     f"{header.dtype} of shape {list(header.shape)} does not take {info.file_size} bytes",
                 )
-                continue
             headers[column] = header
-        if not headers and problems:
-            raise next(iter(problems.values()))
-        known = dict.fromkeys(headers, True) | dict.fromkeys(problems, False)
+        if not headers and others:
+            raise next(iter(others.values()))
+        known = dict.fromkeys(headers, True) | dict.fromkeys(others, False)
         ids, labels = choose(name, known, what="an array")
         aligned = bool(labels) and headers[labels].shape == headers[ids].shape
         labels = labels if aligned and headers[labels].fortran == headers[ids].fortran else ""

@@ -20,6 +20,7 @@ UNIT_BYTES = 64 << 20  # of a large file
 LEAST_BYTES, MOST_BYTES = 64 << 20, 1 << 30  # of the units that one process counts
 MOST_UNITS = 1024  # that one process counts
 SHARES = 4  # of a worker: those that are done early take from the others
+LARGEST_ID = (1 << 63) - 1  # that torch compares with; a configuration may state any number
 MOST_BINS = 1 << 24  # ids that are counted one by one; a tokenizer may declare any id
 _MERGED = 64  # parts that wait to be merged: each has a count of every id
 _PLANNED = 64  # files that are planned together
@@ -63,16 +64,21 @@ def measure_of(contract: Contract) -> Measure:
         raise FactMissing("neither the tokenizer nor the weights say which ids there are")
     roles = {role: token.id for role, token in contract.roles.items()}
     pads = [*_known(roles, Role.PAD), *(id for field in contract.fields(Role.PAD) for id in field.ids)]
-    pad = next((id for id in pads if id >= 0), None)
-    ends = {id for field in contract.stop_ids for id in field.ids} | set(_known(roles, Role.EOS))
+    pad = next(_possible(pads), None)
+    stops = [*_known(roles, Role.EOS), *(id for field in contract.stop_ids for id in field.ids)]
+    ends = set(_possible(stops))
     others = ends | {id for role, id in roles.items() if role is not Role.PAD}
     return Measure(
-        rows=rows,
+        rows=min(rows, LARGEST_ID),
         bins=min(MOST_BINS, max(rows, required)),
         pad=pad,
         pad_shared=pad in others,
         ends=tuple(sorted(ends)),
     )
+
+
+def _possible(ids: Iterable[int]) -> Iterator[int]:
+    return (id for id in ids if 0 <= id <= LARGEST_ID)
 
 
 def _known(roles: dict[Role, int], role: Role) -> list[int]:

@@ -6,6 +6,7 @@ Arrow files come in two forms: with a footer (ARROW1), and as a stream, which Hu
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from tokaudit.data.columns import choose
 from tokaudit.data.lines import runs
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.sources import open_named
-from tokaudit.text import inert
+from tokaudit.text import inert, shown
 
 _ROWS_AT_ONCE = 256
 _CAUSE = 120  # characters
@@ -95,6 +96,9 @@ def plan(path: str, name: str, kind: str) -> list[TableUnit]:
     """The columns of ids and their parts. Raises Unreadable, and UsageError where pyarrow is not there."""
     with _opened(path, name) as source:
         schema, parts = _PARTS[kind](source)
+        repeated = next((one for one, times in Counter(schema.names).items() if times > 1), None)
+        if repeated is not None:
+            raise Unreadable("data-columns", name, f"more than one column is named {shown(repeated)}")
         lists = {field.name: _holds_integers(field.type) for field in schema if _is_list(field.type)}
         if not any(lists.values()):
             lists = {field.name: _holds_integers(field.type) for field in schema}

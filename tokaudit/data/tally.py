@@ -124,7 +124,7 @@ class Tally:
         begin = Place(column.file, column.column, row, item, 0)
         if self.outside is not None and self.outside < begin:
             return
-        numbers, _ = _signed(block.ids)
+        numbers = block.ids.to(torch.int64)  # in a narrow type the number of rows would wrap around
         index = int(((numbers < 0) | (numbers >= self.measure.rows)).int().argmax())
         place = _place(column, block, index)
         self.outside = place if self.outside is None else min(self.outside, place)
