@@ -28,7 +28,7 @@ from models import FIXTURES, base, build, save_optimizer
 import tokaudit
 from tokaudit.contract import OptimizerState, has_shape, parameter_shape
 from tokaudit.errors import FactMissing, Unreadable
-from tokaudit.formats.optimizer import read_optimizer
+from tokaudit.load.optimizer import read_optimizer
 from tokaudit.pickles import worker
 from tokaudit.report import Report, Verdict
 

@@ -8,7 +8,7 @@ import pytest
 
 from tokaudit.contract import Document, Missing, Role, SpecialToken
 from tokaudit.findings import Location
-from tokaudit.formats.special_tokens import special_tokens
+from tokaudit.load.special_tokens import special_tokens
 
 ABSENT = Missing("there is none")
 DECODER = {"0": {"content": "<unk>"}}

@@ -34,9 +34,10 @@ from tokaudit.families import resolve
 from tokaudit.families.adapted import table_of
 from tokaudit.findings import Location
 from tokaudit.formats import adapter as layout
-from tokaudit.formats import config, special_tokens
+from tokaudit.formats import config
 from tokaudit.formats.safetensors import read_header
 from tokaudit.load.reader import Reader
+from tokaudit.load.special_tokens import special_tokens
 from tokaudit.load.tokenizer import read_tokenizer
 from tokaudit.load.weights import NOT_READ, compared, read_weights
 from tokaudit.sources import Source, open_source
@@ -168,9 +169,7 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
 def _vocabulary(reader: Reader, document: Document | Missing, options: Options) -> Vocabulary | Missing:
     """The tokens that the base's own files declare; the library is not asked."""
     tokenizer_config = reader.document("tokenizer_config.json")
-    special, _ = special_tokens.special_tokens(
-        tokenizer_config, reader.document("special_tokens_map.json"), document
-    )
+    special, _ = special_tokens(tokenizer_config, reader.document("special_tokens_map.json"), document)
     alone = replace(options, deep=False, lock=None, snapshot=False)
     vocabulary, _, _ = read_tokenizer(
         reader, Missing("a base's tokenizer is not loaded"), tokenizer_config, document, special, alone

@@ -26,8 +26,9 @@ from tokaudit.contract.optimizer import NO_OPTIMIZER
 from tokaudit.errors import FactMissing, Unreadable, UsageError
 from tokaudit.families import id_defaults, resolve
 from tokaudit.findings import Location
-from tokaudit.formats import config, special_tokens
+from tokaudit.formats import config
 from tokaudit.load.reader import Reader
+from tokaudit.load.special_tokens import special_tokens
 from tokaudit.load.tokenizer import read_tokenizer, try_tokens
 from tokaudit.load.weights import compared, read_weights
 from tokaudit.sources import Source
@@ -60,7 +61,7 @@ def read_contract(
         model.unreadable += config.malformed_fields(model_config)
     tokenizer_config = tokens.document("tokenizer_config.json")
     config_beside = model_config if tokens is model else tokens.document("config.json")
-    special, stale = special_tokens.special_tokens(
+    special, stale = special_tokens(
         tokenizer_config, tokens.document("special_tokens_map.json"), config_beside
     )
     checkpoint = read_weights(model, model_config, options)
@@ -175,7 +176,7 @@ def _optimizer(model: Reader, options: Options) -> OptimizerState | Missing:
     path = options.optimizer
     if path is None:
         return NO_OPTIMIZER
-    from tokaudit.formats.optimizer import read_optimizer
+    from tokaudit.load.optimizer import read_optimizer
 
     return model.attempt(path, lambda: read_optimizer(path))
 
