@@ -317,7 +317,12 @@ class TokenData:
         return found
 
 
+def width(dtype: str) -> int:
+    """Bytes of an id: ``width("uint16") == 2``."""
+    return int(dtype.removeprefix("u").removeprefix("int")) // 8
+
+
 def capacity(dtype: str) -> int:
     """The largest id that an integer dtype holds: ``capacity("int16") == 32767``."""
-    unsigned = dtype.startswith("u")
-    return int(2 ** (int(dtype.removeprefix("u").removeprefix("int")) - (not unsigned)) - 1)
+    sign = 0 if dtype.startswith("u") else 1
+    return (1 << 8 * width(dtype) - sign) - 1

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from tokaudit.contract.data import DataColumn
+from tokaudit.contract.data import DataColumn, width
 from tokaudit.data import archives, lines, tables
 from tokaudit.data.blocks import DTYPES, Block
 from tokaudit.data.columns import choose
@@ -108,7 +108,7 @@ def _megatron(file: OpenFile) -> SpanUnit:
     with open_named(f"{file.name.removesuffix('.bin')}.idx") as index_file:
         index = megatron.read_index(index_file, file.size)
     column = DataColumn(file.name, "", index.dtype)
-    items = index.covered // npy.width(index.dtype)
+    items = index.covered // width(index.dtype)
     return SpanUnit(file.name, column, Span(0, index.dtype), 0, items)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tokaudit.contract.data import DataColumn
+from tokaudit.contract.data import DataColumn, width
 from tokaudit.data.blocks import BLOCK_ITEMS, Block, Flat, Layout, Matrix, tensor
-from tokaudit.formats.npy import width
 from tokaudit.sources import OpenFile, open_named
 
 

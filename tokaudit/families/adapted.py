@@ -11,8 +11,8 @@ import re
 
 from tokaudit.contract import Embeddings, Missing, Table, TableKind
 from tokaudit.families.guess import OTHER_THINGS, is_input_name, is_output_name
+from tokaudit.families.wrappers import IN_FRONT
 
-_WRAPPERS = re.compile(r"^((module|_orig_mod|_fsdp_wrapped_module|_forward_module)\.)+")
 _NUMBERED = re.compile(r"(^|\.)\d+(\.|$)")  # a part of one of many layers
 _SIDES = (TableKind.INPUT, TableKind.OUTPUT)
 
@@ -40,7 +40,8 @@ def table_of(module: str, embeddings: Embeddings | None) -> TableKind | None:
 
 def parameter_name(name: str) -> str:
     """The module of a parameter, without a wrapper's prefix: ``module.lm_head.weight`` -> ``lm_head``."""
-    return _stem(_WRAPPERS.sub("", name))
+    wrapped = IN_FRONT.match(name)
+    return _stem(name[wrapped.end() :] if wrapped else name)
 
 
 def _has(embeddings: Embeddings | None, kind: TableKind) -> bool:

@@ -27,6 +27,7 @@ from tokaudit.contract import (
 from tokaudit.families import records, stored
 from tokaudit.families.stored import Stored
 from tokaudit.families.tie import guess_tie
+from tokaudit.families.wrappers import IN_FRONT
 
 SOURCE = "name and shape"
 MOST_CANDIDATES = 10
@@ -94,9 +95,6 @@ OTHER_THINGS = re.compile(
     r"|lora|class|tile|modality|bbox|box|char|hash|depth|draft|mtp|dit|num_speakers|language_embeddings"
     r"|code2wav|token2wav|lang|layers|blocks|h|prior|priors|task|action|detector|seg)([._]|$)"
 )
-
-# What training wrappers put before every name; a loader finds nothing under it (TA706).
-WRAPPERS = re.compile(r"^(_orig_mod|module|_fsdp_wrapped_module|base_model)\.")
 
 # Config fields that give the rows of the token table, the ones that override the others first.
 SIZE_FIELDS = ("padded_vocab_size", "embedding_size", "vocab_size", "src_vocab_size", "n_words", "n_token")
@@ -223,7 +221,7 @@ def _names_of_tables(tensors: Mapping[str, Tensor]) -> list[_Named]:
                 continue
             stem = name
         stem = stem.removesuffix(".0")
-        if stem.rpartition(".")[2] in _LAST_PARTS and not WRAPPERS.match(stem):
+        if stem.rpartition(".")[2] in _LAST_PARTS and not IN_FRONT.match(stem):
             found.append(_Named(stem, tensor))
     return found
 

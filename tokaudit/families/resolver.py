@@ -24,6 +24,7 @@ from tokaudit.families.composite import inner_records
 from tokaudit.families.records import GENERATES, Record, TableRecord
 from tokaudit.families.stored import Stored
 from tokaudit.families.tie import read_tie
+from tokaudit.families.wrappers import IN_FRONT
 
 MOST_NUMBERED = 1024  # tables of one name with an index: codebooks, layers
 
@@ -128,9 +129,7 @@ class _Resolution:
         """Tensors called as the record's but for the modules around: `transformer.embed_tokens.weight`."""
         endings = {".".join(name.split(".")[-2:]) for name in entry.names}
         named = [name for name in self.tensors if ".".join(name.split(".")[-2:]) in endings]
-        named = [
-            name for name in named if not (guess.WRAPPERS.match(name) or guess.OTHER_THINGS.search(name))
-        ]
+        named = [name for name in named if not (IN_FRONT.match(name) or guess.OTHER_THINGS.search(name))]
         return tuple(sorted(named, key=lambda name: ("decoder" in name, name.count("."), name)))
 
     @property

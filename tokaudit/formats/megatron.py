@@ -12,8 +12,8 @@ import struct
 from array import array
 from dataclasses import dataclass
 
+from tokaudit.contract.data import width
 from tokaudit.errors import Unreadable
-from tokaudit.formats.npy import width
 from tokaudit.sources import OpenFile
 
 MAGIC = b"MMIDIDX\x00\x00"

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from tokaudit.contract.data import width
 from tokaudit.errors import Unreadable
 from tokaudit.formats import limits
 from tokaudit.text import shown
@@ -49,11 +50,6 @@ class ArrayHeader:
     def width(self) -> int:
         """Bytes of an item."""
         return width(self.dtype)
-
-
-def width(dtype: str) -> int:
-    """Bytes of an item: ``width("uint16") == 2``."""
-    return int(dtype.removeprefix("u").removeprefix("int")) // 8
 
 
 def parse(head: bytes, name: str) -> ArrayHeader:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from tokaudit.contract.data import width
 from tokaudit.errors import Unreadable
-from tokaudit.formats.npy import width
 from tokaudit.sources import OpenFile
 
 _HEADER_BYTES = 1024

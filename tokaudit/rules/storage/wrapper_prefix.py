@@ -5,25 +5,16 @@ from collections.abc import Iterator
 
 from tokaudit.contract import Contract, Tensor
 from tokaudit.errors import FactMissing
+from tokaudit.families.wrappers import IN_FRONT, WRAPPERS
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.storage._damage import tensors
 from tokaudit.text import listed, shown
 
-# What a training wrapper puts in front of the names of the module it wraps, and the wrapper.
-_WRAPPERS = {
-    "_orig_mod": "torch.compile",
-    "_fsdp_wrapped_module": "FullyShardedDataParallel",
-    "_checkpoint_wrapped_module": "activation checkpointing",
-    "_forward_module": "Lightning Fabric",
-    "module": "DataParallel, DistributedDataParallel or DeepSpeed",
-    "base_model.model": "PEFT",
-}
 # Names that no model uses for a part of its own give a wrapper away anywhere in a tensor's name.
 _UNMISTAKABLE = re.compile(
     r"(?:^|\.)(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_forward_module)\."
 )
-_IN_FRONT = re.compile(r"(?:(?:" + "|".join(map(re.escape, _WRAPPERS)) + r")\.)+")
 _ADAPTER_FILE = re.compile(r"adapter(_model)?\b.*")
 
 
@@ -62,7 +53,7 @@ class WrapperPrefix(Rule):
             return
         found = _UNMISTAKABLE.search(wrapped[0].name)
         prefix = common or (f"{found[1]}." if found else "")
-        by = [wrapper for name, wrapper in _WRAPPERS.items() if f"{name}." in prefix]
+        by = [wrapper for name, wrapper in WRAPPERS.items() if f"{name}." in prefix]
         yield self.finding(
             f"{tensors(len(wrapped))} of {len(stored)} carry the prefix {shown(prefix)} "
             f"of a training wrapper ({', '.join(by)}): {listed([shown(t.name) for t in wrapped], 2)}",
@@ -75,7 +66,7 @@ class WrapperPrefix(Rule):
 
 def _common_prefix(stored: list[Tensor]) -> str:
     """The wrappers' prefix that every tensor has; "" where there is none."""
-    first = _IN_FRONT.match(stored[0].name)
+    first = IN_FRONT.match(stored[0].name)
     if first is None or not all(tensor.name.startswith(first[0]) for tensor in stored):
         return ""
     return first[0]
