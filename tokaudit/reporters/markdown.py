@@ -15,7 +15,7 @@ from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report, Suppressed, Verdict
 from tokaudit.reporters import View
-from tokaudit.reporters._texts import plain_text, shortened
+from tokaudit.reporters._texts import plain_text, shortened, spans
 from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, outcome, totals, unused_words
 from tokaudit.text import counted
 
@@ -26,7 +26,6 @@ _VERDICTS = {
     Verdict.NO_VERDICT: "&#10068; no verdict",
 }
 _CUT = "The report is longer than a summary may be: the rest is in the log.\n"
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]+`')
 # An underscore within a word is no markup.
 _MARKUP = re.compile(r"[^\w\s.,;:?!%()/+=^'\"-]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", re.ASCII)
 # https://, www.; mentions, labels, issues, merge requests, milestones; emoji
@@ -139,13 +138,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _text(text: str, view: View) -> str:
     """A sentence: what stands in quotes or backticks is set as code, the rest as text."""
-    text = plain_text(text, view)
-    parts: list[str] = []
-    at = 0
-    for quoted in _QUOTED.finditer(text):
-        parts += [_prose(text[at : quoted.start()]), _as_code(quoted[0].strip("`"))]
-        at = quoted.end()
-    return "".join([*parts, _prose(text[at:])])
+    pieces = spans(plain_text(text, view))
+    return "".join(_as_code(piece) if is_code else _prose(piece) for piece, is_code in pieces)
 
 
 def _code(text: str, view: View) -> str:

@@ -53,13 +53,13 @@ def render(reports: Sequence[Report], view: View) -> str:
 
 
 def _report(page: Page, report: Report, *, alone: bool) -> None:
-    if alone and not _audited(report):
+    if alone and not audited(report):
         return  # the line on standard error says it all
     quiet = page.view.quiet
     if not (quiet and (alone or not report.findings)):
         page.put((report.target, "bold"))
         page.blank()
-    if not quiet and _audited(report):
+    if not quiet and audited(report):
         _facts(page, report)
         page.blank()
         _checks(page, report)
@@ -77,7 +77,8 @@ def _report(page: Page, report: Report, *, alone: bool) -> None:
         put_verdict(page, report)
 
 
-def _audited(report: Report) -> bool:
+def audited(report: Report) -> bool:
+    """Whether there is anything to say but what could not be read."""
     return bool(report.checked or report.skipped or report.findings)
 
 

@@ -6,10 +6,9 @@ import html
 import re
 
 from tokaudit.reporters import View
-from tokaudit.reporters._texts import plain_text
+from tokaudit.reporters._texts import plain_text, spans
 
 _VIEW = View()
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]+`')  # token texts and commands
 _VOID = frozenset({"link", "meta", "wbr"})
 
 
@@ -26,13 +25,8 @@ def text(words: str) -> Markup:
 
 def sentence(words: str) -> Markup:
     """The same; what stands in quotes or backticks is set as code, so that right-to-left texts stay apart."""
-    words = plain_text(words, _VIEW)
-    parts: list[str] = []
-    at = 0
-    for quoted in _QUOTED.finditer(words):
-        parts += [text(words[at : quoted.start()]), element("code", quoted[0].strip("`"))]
-        at = quoted.end()
-    return Markup("".join([*parts, text(words[at:])]))
+    pieces = spans(plain_text(words, _VIEW))
+    return Markup("".join(element("code", piece) if is_code else text(piece) for piece, is_code in pieces))
 
 
 def breakable(place: str) -> Markup:

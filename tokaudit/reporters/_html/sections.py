@@ -12,7 +12,7 @@ from tokaudit.reporters import View
 from tokaudit.reporters._html.elements import Markup, breakable, element, joined, sentence
 from tokaudit.reporters._html.packed import drawn, drawn_ids, packed
 from tokaudit.reporters._texts import shortened
-from tokaudit.reporters.terminal import LONGEST_PLACE, known_facts, outcome, totals, unused_words
+from tokaudit.reporters.terminal import LONGEST_PLACE, audited, known_facts, outcome, totals, unused_words
 from tokaudit.text import counted, shown, size
 
 VERDICTS = {
@@ -126,7 +126,7 @@ def _unreadable(part: Unreadable, report: Report) -> Markup:
 
 
 def _facts(report: Report) -> Iterator[Markup]:
-    if not (report.checked or report.skipped or report.findings):
+    if not audited(report):
         return
     settings = (("settings", report.settings),) if report.settings else ()
     pairs = [
