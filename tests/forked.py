@@ -16,7 +16,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from command import PROJECT, environment
 
@@ -67,12 +66,7 @@ class Forked:
     def __enter__(self) -> Forked:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait(60)

@@ -154,10 +154,6 @@ class Ledger:
     def visited_new(self) -> tuple[int, ...]:
         return tuple(id for id in self.new_ids if id < len(self.visits) and self.visits[id])
 
-    def usual(self, values: list[float]) -> float:
-        """The median."""
-        return median(values)
-
     def per_visit(self, ids: Iterable[int], *, output: bool = False) -> list[float]:
         """The gradients of visited rows through one path, each over the row's visits."""
         gradient = self.output_gradient if output else self.input_gradient

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from tokaudit.contract.data import DataOptions
 from tokaudit.errors import UsageError
+from tokaudit.isolation.child import limit
 from tokaudit.parallel import Lost, cores, each
 from tokaudit.text import inert
 
@@ -51,17 +52,12 @@ class _Local:
 
 def _confine() -> None:
     """A hostile file may promise any amount of data: its process fails to get the memory, not the machine."""
-    page = resource.getpagesize()
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
-            used = int(statm.read().split()[0]) * page
+            used = int(statm.read().split()[0]) * resource.getpagesize()
     except OSError:  # no Linux: macOS takes the limit and ignores it
         return
-    limit = used + MEMORY
-    ceiling = resource.getrlimit(resource.RLIMIT_AS)[1]
-    if ceiling != resource.RLIM_INFINITY:
-        limit = min(limit, ceiling)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, ceiling))
+    limit(resource.RLIMIT_AS, used + MEMORY, used + MEMORY)
 
 
 class _Ray:

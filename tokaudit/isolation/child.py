@@ -51,15 +51,19 @@ def die_with_parent(lifeline: int) -> None:
 
 def confine(memory: int, cpu: int) -> None:
     """Take these limits: bytes of address space (0: none) and seconds of processor time."""
+    limit(resource.RLIMIT_CORE, 0, 0)
     # The hard limit on processor time kills without a reason; the soft one, a second earlier, says which.
-    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_CPU, cpu, cpu + 1)]
+    limit(resource.RLIMIT_CPU, cpu, cpu + 1)
     if memory:
-        limits.append((resource.RLIMIT_AS, memory, memory))
-    for which, soft, hard in limits:
-        ceiling = resource.getrlimit(which)[1]
-        if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(which, (soft, hard))
+        limit(resource.RLIMIT_AS, memory, memory)
+
+
+def limit(which: int, soft: int, hard: int) -> None:
+    """Lower a limit of this process, which may be below that already."""
+    ceiling = resource.getrlimit(which)[1]
+    if ceiling != resource.RLIM_INFINITY:
+        soft, hard = min(soft, ceiling), min(hard, ceiling)
+    resource.setrlimit(which, (soft, hard))
 
 
 def respond(answers: int, act: Callable[[], object]) -> None:

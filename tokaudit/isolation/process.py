@@ -18,16 +18,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
 from tokaudit.errors import UsageError
+from tokaudit.isolation.child import LENGTH_BYTES
 from tokaudit.isolation.failures import Fail, Kind, ProcessFailure, death
 from tokaudit.text import shown, size
 
 T = TypeVar("T")
 
-_LENGTH_BYTES = 8
 _CHUNK = 65_536
 _STDERR_BYTES = 65_536
 _SECONDS_TO_DIE = 5.0
@@ -45,6 +44,7 @@ class HasFileno(Protocol):
 
 
 L = TypeVar("L", bound="Limits")
+P = TypeVar("P", bound="IsolatedProcess")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def spawn(
 
 def _message(request: Mapping[str, object]) -> bytes:
     body = json.dumps(request).encode()
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def _above_stdio(fd: int, stack: ExitStack) -> int:
@@ -155,15 +155,10 @@ class IsolatedProcess:
         self._lost: ProcessFailure | None = None
         self._fail = fail
 
-    def __enter__(self) -> IsolatedProcess:
+    def __enter__(self: P) -> P:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -248,15 +243,15 @@ class IsolatedProcess:
                         unsent = self._send(unsent)
                         if not unsent:
                             selector.unregister(self._requests)
-        return bytes(reply[_LENGTH_BYTES:])
+        return bytes(reply[LENGTH_BYTES:])
 
     def _complete(self, reply: bytearray) -> bool:
-        if len(reply) < _LENGTH_BYTES:
+        if len(reply) < LENGTH_BYTES:
             return False
-        length = int.from_bytes(reply[:_LENGTH_BYTES], "big")
+        length = int.from_bytes(reply[:LENGTH_BYTES], "big")
         if length > self._limits.reply_bytes:
             raise self._fail("died", f"its answer has {length} bytes, more than {self._limits.reply_bytes}")
-        return len(reply) >= _LENGTH_BYTES + length
+        return len(reply) >= LENGTH_BYTES + length
 
     def _ready(self, selector: selectors.BaseSelector, deadline: float) -> list[object]:
         """The streams that can be read or written without waiting.

@@ -7,7 +7,6 @@ What reads is imported only after the process was started: importing it takes as
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tokaudit.errors import Unreadable
@@ -61,11 +60,6 @@ class Opening:
     def __enter__(self) -> Opening:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if isinstance(self.process, TokenizerProcess):
             self.process.close()

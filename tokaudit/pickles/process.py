@@ -64,9 +64,6 @@ class _Reading(IsolatedProcess):
             spawned, limits, lambda kind, cause: ProcessFailure(one_line(_OPENINGS[kind], cause), kind)
         )
 
-    def __enter__(self) -> _Reading:
-        return self
-
     def shapes(self) -> Shapes:
         return self._first(_shapes)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from types import TracebackType
 from typing import Protocol
 
 from tokaudit.errors import UsageError
@@ -50,12 +49,7 @@ class OpenFile(Protocol):
 
     def __enter__(self) -> OpenFile: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None: ...
 
 
 class Source(Protocol):

@@ -17,7 +17,6 @@ import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 
 from tokaudit.errors import Unreadable
 
@@ -163,12 +162,7 @@ class LocalFile:
     def __enter__(self) -> LocalFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         state = self._stat()
         os.close(self._fd)
         if state != self._state and error is None:

@@ -93,9 +93,6 @@ class TokenizerProcess(IsolatedProcess):
         super().__init__(spawned, limits, failure)
         self._loaded: LoadResult | None = None
 
-    def __enter__(self) -> TokenizerProcess:
-        return self
-
     def loaded(self) -> LoadResult:
         """Wait until the file is loaded."""
         if self._loaded is None:

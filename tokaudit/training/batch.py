@@ -14,10 +14,11 @@ from torch import nn
 
 from tokaudit.audit import run, select_rules
 from tokaudit.contract import Contract
+from tokaudit.contract.data import IGNORED
 from tokaudit.errors import UsageError
 from tokaudit.report import Report
 from tokaudit.rule import Rule
-from tokaudit.training.expectations import IGNORE_ID, Expectations, expectations
+from tokaudit.training.expectations import Expectations, expectations
 from tokaudit.training.measure import measure
 from tokaudit.training.tables import Named
 
@@ -31,7 +32,7 @@ def audit_batch(
     pad_id: int | None = None,
     eos_id: int | Iterable[int] | None = None,
     tokenizer: object = None,
-    ignore_id: int = IGNORE_ID,
+    ignore_id: int = IGNORED,
     input: Named = None,
     output: Named = None,
 ) -> Report:

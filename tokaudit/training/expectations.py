@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from tokaudit.contract import is_placeholder
+from tokaudit.contract.data import IGNORED
 from tokaudit.errors import UsageError
 from tokaudit.training.tables import LiveTables, Named, find_tables
 from tokaudit.training.unwrapping import core, unwrapped
-
-IGNORE_ID = -100  # of the labels that take no part in the loss: the default of torch's cross_entropy
 
 # Tables of positions and segments whose rows the ids of a batch select as they are.
 _SIDE_TABLES = {
@@ -60,7 +59,7 @@ class Expectations:
     bounds: Mapping[str, Bound]
     pad_id: int | None = None
     eos_ids: tuple[int, ...] = ()
-    ignore_id: int = IGNORE_ID
+    ignore_id: int = IGNORED
     labels: LabelKind = LabelKind.UNKNOWN
     moves_labels: bool = True
     attends_all: bool = False
@@ -84,7 +83,7 @@ def expectations(
     pad_id: int | None = None,
     eos_id: int | Iterable[int] | None = None,
     tokenizer: object = None,
-    ignore_id: int = IGNORE_ID,
+    ignore_id: int = IGNORED,
     input: Named = None,
     output: Named = None,
 ) -> Expectations:

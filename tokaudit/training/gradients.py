@@ -51,13 +51,11 @@ class TableGradients:
         self,
         parameter: torch.Tensor,
         *,
-        looked_up: bool,
         gives_logits: bool,
         unverified: Missing | None = None,
         keep_local: bool = False,
     ) -> None:
         self.parameter = parameter
-        self.looked_up = looked_up
         self.gives_logits = gives_logits
         self.unverified = unverified
         self.keep_local = keep_local

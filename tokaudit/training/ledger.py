@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 
 import torch
 from torch import nn
@@ -105,12 +104,7 @@ class GradientLedger:
             self._window = opening.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         window, self._window = self._window, None
         if window is not None:
             window.close()

@@ -45,7 +45,6 @@ class Record:
             _refuse_tensor(parameter, name)
             self.gradients = TableGradients(
                 parameter,
-                looked_up=looked_up,
                 gives_logits=gives_logits,
                 unverified=unverified,
                 keep_local=_distributed(),

@@ -39,11 +39,13 @@ class NewTokenGradientOutlier(Rule):
     live = True
 
     def check(self, contract: Contract) -> Iterator[Finding]:
+        from tokaudit.contract.ledger import median
+
         ledger = contract.ledger
         new_ids(ledger)
         new, old = ledger.visited_new, ledger.visited_old
         table = ledger.input
-        usual = ledger.usual(ledger.per_visit(old))
+        usual = median(ledger.per_visit(old))
         if table is None or not new or len(old) < _LEAST_OLD or not usual:
             raise FactMissing("too few visited rows, new or old, had a gradient through the input path")
         ratios = {id: size / usual for id, size in zip(new, ledger.per_visit(new), strict=True)}

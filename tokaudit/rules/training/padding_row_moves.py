@@ -55,8 +55,10 @@ class PaddingRowMoves(Rule):
                 yield self._finding(ledger, table, pad)
 
     def _finding(self, ledger: Ledger, table: TableLedger, pad: int) -> Finding:
+        from tokaudit.contract.ledger import median
+
         through_input, through_output = table.input_gradients[pad], table.output_gradients[pad]
-        usual = ledger.usual([table.input_gradients[id] for id in ledger.visited_old if id < table.rows])
+        usual = median([table.input_gradients[id] for id in ledger.visited_old if id < table.rows])
         unmasked = through_input > _NEGLIGIBLE * usual
         causes = [f"through the input path (gradient {through_input:.3g})"] if unmasked else []
         if through_output > 0:

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from tokaudit.contract.data import IGNORED
 from tokaudit.contract.ledger import Ledger
 from tokaudit.errors import RunStopped, TokauditError, UsageError
 from tokaudit.findings import Finding, Severity
 from tokaudit.report import Report
 from tokaudit.text import counted, inert
 from tokaudit.training.batch import audit_against
-from tokaudit.training.expectations import IGNORE_ID, Expectations, expectations
+from tokaudit.training.expectations import Expectations, expectations
 from tokaudit.training.ledger import GradientLedger
 from tokaudit.training.module import audit_module
 from tokaudit.training.tables import Named
@@ -49,7 +50,7 @@ class Watching:
     tokenizer: Any = None
     pad_id: int | None = None
     eos_id: int | Iterable[int] | None = None
-    ignore_id: int = IGNORE_ID
+    ignore_id: int = IGNORED
     input: Named = None
     output: Named = None
 
