@@ -416,7 +416,7 @@ def test_default_ids_are_those_that_were_measured(families: Config) -> None:
             if special.fullmatch(path) and type(value) is not bool
         }
         found = {
-            each.path: list(each.ids) if len(each.ids) > 1 else each.id
+            each.path: list(each.ids) if len(each.ids) > 1 else each.ids[0]
             for each in id_defaults(document(config))
         }
         assert found == measured, record["architecture"]
@@ -1129,7 +1129,7 @@ def test_a_section_takes_the_defaults_of_its_own_model_type() -> None:
         "model_type": "llava",
         "text_config": {"model_type": "phi3", "eos_token_id": 7},
     }
-    found = {each.path: each.id for each in id_defaults(document(config))}
+    found = {each.path: each.ids[0] for each in id_defaults(document(config))}
     assert found == {"text_config.bos_token_id": 1, "text_config.pad_token_id": 32000}
 
 
