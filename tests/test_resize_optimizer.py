@@ -118,6 +118,7 @@ class Pickled:
 
 
 TABLE = torch.zeros(320, 8)
+DEEP_KEY = b"\x80\x02}(" + b")" + b"\x85" * 2_000_000 + b"K\x01u."  # hashing it overflows the stack
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,10 @@ TABLE = torch.zeros(320, 8)
         ([1, 2], "no optimizer state"),
         ({"state": {n: {"state1": TABLE.byte()} for n in (0, 1)}}, "keeps 'state1'"),
         ({"state": {n: {"exp_avg": TABLE, "master_param": TABLE} for n in (0, 1)}}, "keeps 'master_param'"),
-        ({"state": {0: Pickled()}}, "cannot be read as plain tensors"),
-        (b"no zip file", "cannot be read as plain tensors"),
+        ({"state": {0: Pickled()}}, "asks for posix.mkdir"),
+        (b"no zip file", "cannot be read without running it"),
+        (b"\x80\x02N.", "cannot be read as plain tensors"),  # sound, and not what torch writes
+        (DEEP_KEY, "reading it ends the process that does"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(

@@ -19,11 +19,14 @@ import torch
 from tokaudit.atomic import CannotWrite, file_mode
 from tokaudit.contract import TableKind, has_shape
 from tokaudit.contract.optimizer import FACTORS
+from tokaudit.errors import Unreadable
+from tokaudit.pickles.process import read_shapes
 from tokaudit.progress import Progress
 from tokaudit.resize.copying import copy_file, create
 from tokaudit.resize.plan import Plan, TensorEdit
 from tokaudit.resize.request import Refused
-from tokaudit.sources import OpenFile
+from tokaudit.sources import OpenFile, open_named
+from tokaudit.text import first_line
 
 FILE = "optimizer.pt"
 
@@ -39,9 +42,10 @@ _AFRESH = "leave --optimizer out: the optimizer starts afresh"
 def grow_optimizer(file: OpenFile, mode: int, target: Path, plan: Plan, progress: Progress) -> None:
     """Write the optimizer's state with zero rows for the new rows. Raises Refused where it does not fit.
 
-    torch's weights-only loader reads it: nothing in the file is executed. It is mapped into memory, and so
-    are the grown tensors, so that their size does not matter; what is mapped is a copy, which nobody cuts
-    short meanwhile.
+    torch's weights-only loader reads it: nothing in the file is executed. A pickle may still crash or fill
+    the process that reads it, so an isolated one does first. The file is mapped into memory, and so are the
+    grown tensors, so that their size does not matter; what is mapped is a copy, which nobody changes
+    meanwhile.
     """
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         copied = Path(scratch, FILE)
@@ -56,23 +60,23 @@ def grow_optimizer(file: OpenFile, mode: int, target: Path, plan: Plan, progress
         try:
             torch.save(document, target)
         except RuntimeError as error:  # torch's way to say that the disk is full
-            raise CannotWrite(f"{FILE} cannot be written: {_first_line(error)}") from error
+            raise CannotWrite(f"{FILE} cannot be written: {first_line(error)}") from error
         target.chmod(file_mode(mode))
 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
+        with open_named(str(path)) as file:
+            read_shapes(file)
+    except Unreadable as error:
+        raise Refused(f"{FILE}: {error.message}", hint=_AFRESH) from error
+    try:
         document = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises pickle, zip and runtime errors of many kinds here
-        raise Refused(f"{FILE} cannot be read as plain tensors: {_first_line(error)}", hint=_AFRESH) from None
+        raise Refused(f"{FILE} cannot be read as plain tensors: {first_line(error)}", hint=_AFRESH) from None
     if not isinstance(document, dict) or not isinstance(document.get("state"), dict):
         raise Refused(f"{FILE} holds no optimizer state", hint=_AFRESH)
     return document
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0][:120] if lines else type(error).__name__
 
 
 def _states_to_grow(
