@@ -48,6 +48,7 @@ class Reference:
     ``kind`` is "role", "id field", "post-processor", "chat template"; ``words`` name it for people
     ("the eos token", "config.json eos_token_id"). ``placeholder`` marks image, audio and video ids, which
     their model classes replace before the lookup. ``role`` is set where the tokenizer gives the id one.
+    ``forbids`` marks a list of tokens that generation may not yield.
     """
 
     id: int
@@ -56,6 +57,7 @@ class Reference:
     at: Location
     placeholder: bool = False
     role: Role | None = None
+    forbids: bool = False
 
 
 @dataclass(frozen=True)
@@ -313,8 +315,16 @@ class Contract:
             add(Reference(token.id, "role", f"the {role.value} token", token.at, role=role))
         for field in self.id_fields:
             for id in field.ids:
-                words = f"{field.at.file} {field.name}"
-                add(Reference(id, "id field", words, field.at, placeholder=is_placeholder(field.name)))
+                add(
+                    Reference(
+                        id,
+                        "id field",
+                        f"{field.at.file} {field.name}",
+                        field.at,
+                        placeholder=is_placeholder(field.name),
+                        forbids=field.name in _FORBIDDING,
+                    )
+                )
         if isinstance(self.vocabulary_or, Vocabulary):
             for emission in self.vocabulary_or.emissions:
                 if emission.place != "unused":
@@ -330,13 +340,13 @@ class Contract:
     def uses(self) -> Mapping[int, tuple[Reference, ...]]:
         """The references that bring an id into use: a list of tokens to suppress does not."""
         found = {
-            id: tuple(r for r in references if not r.words.endswith(_SUPPRESSING))
+            id: tuple(reference for reference in references if not reference.forbids)
             for id, references in self.references.items()
         }
         return {id: references for id, references in found.items() if references}
 
 
-_SUPPRESSING = ("suppress_tokens", "bad_words_ids")
+_FORBIDDING = frozenset({"suppress_tokens", "begin_suppress_tokens", "bad_words_ids"})
 
 
 def is_placeholder(field: str) -> bool:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 from tokaudit.findings import Location
+
+# What control tokens look like: "<|im_end|>", DeepSeek's full-width form, Gemma 4's one-sided ones ("<|turn>"
+# ... "<turn|>"), and the plain names that families use for their markers.
+CONTROL = re.compile(
+    r"<\|[^|<>\s]{1,60}\|>"
+    r"|<\|[a-z_]{2,60}>|<[a-z_]{2,60}\|>"
+    r"|<\uff5c[^\uff5c<>\s]{1,60}\uff5c>"
+    r"|</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_role|end_of_role|end_of_text)>"
+)
 
 
 class Role(enum.Enum):

@@ -301,7 +301,7 @@ class _Guess:
         return Missing(f"no tensor has the name and shape of {side} embeddings")
 
     def fits(self, endings: tuple[str, ...]) -> list[_Fit]:
-        """Every matrix, packed ones included, whose name has an ending and nothing against it."""
+        """Every 2-D tensor, packed ones included, whose name has an ending and nothing against it."""
         found = {}
         for named in self.names:
             rank = _rank(named.stem, endings)

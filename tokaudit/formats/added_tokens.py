@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from tokaudit.contract import AddedToken, Document, TokenTable, Witness
-from tokaudit.findings import Location
-from tokaudit.formats.tokenizer_json import added_token, is_id
+from tokaudit.formats.tokenizer_json import added_token, entry_table, is_id
 
 _ID = re.compile(r"[0-9]{1,10}")
 
@@ -17,27 +16,20 @@ def decoder_table(tokenizer_config: Document) -> TokenTable | None:
     if not isinstance(stated, dict):
         return None
     at = tokenizer_config.at.child("added_tokens_decoder")
-    entries = [
+    entries = (
         added_token(int(key), entry, at.child(key))
         for key, entry in stated.items()
-        if _ID.fullmatch(key) and isinstance(entry, dict) and isinstance(entry.get("content"), str)
-    ]
-    return _table(Witness.DECODER, at, entries, style="id")
+        if _ID.fullmatch(key) and is_id(int(key))
+        if isinstance(entry, dict) and isinstance(entry.get("content"), str)
+    )
+    return entry_table(Witness.DECODER, at, entries, style="id")
 
 
 def added_file_table(document: Document) -> TokenTable:
     """added_tokens.json: content to id."""
-    entries = [
+    entries = (
         AddedToken(id, content, document.at.child(content))
         for content, id in document.data.items()
-        if isinstance(id, int)
-    ]
-    return _table(Witness.ADDED_FILE, document.at, entries, style="key")
-
-
-def _table(witness: Witness, at: Location, entries: list[AddedToken], *, style: str) -> TokenTable:
-    sound = tuple(entry for entry in entries if is_id(entry.id))
-    ids: dict[str, int] = {}
-    for entry in sound:
-        ids.setdefault(entry.content, entry.id)
-    return TokenTable(witness, at, ids, style=style, entries=sound)
+        if isinstance(id, int) and is_id(id)
+    )
+    return entry_table(Witness.ADDED_FILE, document.at, entries, style="key")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokaudit.contract import ChatTemplate
+from tokaudit.contract.special import CONTROL
 from tokaudit.findings import Location
 
 if TYPE_CHECKING:
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
 
     from tokaudit.formats.template_steps import Steps
 
-# "<|im_end|>", DeepSeek's full-width form, Gemma 4's one-sided ones ("<|turn>" ... "<turn|>"), and the plain
-# names that families use for their markers.
-CONTROL = re.compile(
-    r"<\|[^|<>\s]{1,60}\|>"
-    r"|<\|[a-z_]{2,60}>|<[a-z_]{2,60}\|>"
-    r"|<\uff5c[^\uff5c<>\s]{1,60}\uff5c>"
-    r"|</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_role|end_of_role|end_of_text)>"
-)
 # gpt-oss's format (github.com/openai/harmony): <|end|> ends a message and the turn goes on; only these two,
 # which no template needs to print, end a turn.
 HARMONY = frozenset({"<|start|>", "<|message|>", "<|end|>"})
@@ -37,10 +30,10 @@ MOST_MARKERS = 200  # a template prints some ten
 MOST_VISITS = 100_000
 
 
-Source = tuple[str, str, Location]  # (name, text, where it stands)
+Stated = tuple[str, str, Location]  # (name, text, where it stands)
 
 
-def read_all(sources: Iterable[Source], known: Set[str]) -> tuple[ChatTemplate, ...]:
+def read_all(stated: Iterable[Stated], known: Set[str]) -> tuple[ChatTemplate, ...]:
     """Take the facts out of each template; together they may have ``MOST_CHARACTERS``.
 
     ``known`` are texts of added tokens, which count as control tokens. A template about which nothing can be
@@ -48,7 +41,7 @@ def read_all(sources: Iterable[Source], known: Set[str]) -> tuple[ChatTemplate, 
     """
     found: list[ChatTemplate] = []
     left = MOST_CHARACTERS
-    for name, source, at in sources:
+    for name, source, at in stated:
         left -= len(source)
         if left < 0:
             problem = f"the chat templates together have more than {MOST_CHARACTERS:,} characters"

@@ -6,7 +6,7 @@ Nothing in the file is executed; what the library makes of it is asked in the is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tokaudit.contract import (
@@ -108,10 +108,16 @@ def _added_table(document: Document, problems: list[Fact[str]]) -> TokenTable:
                 entries.append(added_token(entry["id"], entry, where))
     elif stated is not None:
         problems.append(Fact(f"added_tokens is {json_kind(stated)} and not a list", at))
+    return entry_table(Witness.ADDED, at, entries, style="index")
+
+
+def entry_table(witness: Witness, at: Location, entries: Iterable[AddedToken], *, style: str) -> TokenTable:
+    """A table of entries that may repeat a content: its first id counts."""
+    kept = tuple(entries)
     ids: dict[str, int] = {}
-    for token in entries:
-        ids.setdefault(token.content, token.id)
-    return TokenTable(Witness.ADDED, at, ids, style="index", entries=tuple(entries))
+    for entry in kept:
+        ids.setdefault(entry.content, entry.id)
+    return TokenTable(witness, at, ids, style=style, entries=kept)
 
 
 def added_token(id: int, entry: dict[str, object], at: Location) -> AddedToken:

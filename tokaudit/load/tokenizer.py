@@ -197,17 +197,17 @@ def _templates(
     tokens: Reader, tokenizer_config: Document | Missing, known: set[str]
 ) -> tuple[ChatTemplate, ...]:
     """The chat templates: those in files of their own, or (where there is none) those inside JSON files."""
-    sources: list[chat_template.Source] = []
+    found: list[chat_template.Stated] = []
     for name, file in chat_templates.template_files(tokens.names):
         data = tokens.data(file)
         if isinstance(data, bytes):
-            sources.append((name, data.decode("utf-8", "replace"), Location(file)))
-    if not sources:
+            found.append((name, data.decode("utf-8", "replace"), Location(file)))
+    if not found:
         for document in (tokens.document(chat_templates.PROCESSOR_FILE), tokenizer_config):
-            taken = {name for name, _, _ in sources}
+            taken = {name for name, _, _ in found}
             stated = chat_templates.stated_templates(document)
-            sources += [source for source in stated if source[0] not in taken]
-    return chat_template.read_all(sources, known)
+            found += [template for template in stated if template[0] not in taken]
+    return chat_template.read_all(found, known)
 
 
 def _probe_texts(

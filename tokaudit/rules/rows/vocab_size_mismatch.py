@@ -9,7 +9,7 @@ from tokaudit.rules.rows._tables import sized_alike
 
 
 class VocabSizeMismatch(Rule):
-    """The configured vocabulary size is not the number of rows of the table that it describes.
+    """The configured `vocab_size` is not the number of rows of the table that it describes.
 
     ## What it finds
 

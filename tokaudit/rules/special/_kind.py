@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tokaudit.contract import ChatTemplate, Contract, Document, Role, Token
-from tokaudit.formats.chat_template import CONTROL
+from tokaudit.contract.special import CONTROL
 
 LINE_BREAKS = frozenset({"\n", "\u010a", "<0x0A>"})  # as text, in GPT-2's byte alphabet, as a byte token
 

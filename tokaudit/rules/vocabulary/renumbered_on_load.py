@@ -17,8 +17,8 @@ class RenumberedOnLoad(Rule):
     The ids that added tokens declare in `tokenizer.json`, and those of tokens that stand only in
     `added_tokens_decoder`, against the ids that the `tokenizers` library gives them. The library keeps ids of
     the base vocabulary and numbers all other added tokens on from the *count* of base tokens, in the order of
-    the list: gaps are closed, another order changes the ids, and where the base vocabulary has holes an added
-    token lands on the id of a live token. A hole is safe when every added token also stands in the base
+    the list: holes are closed, another order changes the ids, and where the base vocabulary has holes an
+    added token lands on the id of a live token. A hole is safe when every added token also stands in the base
     vocabulary. An entry with an empty text is dropped. For tokens that stand only in `added_tokens_decoder`
     and that nothing refers to it is a warning.
 
@@ -29,9 +29,9 @@ class RenumberedOnLoad(Rule):
 
     ## How to fix it
 
-    Order the entries by id, without gaps, from the number of base tokens on; fill a gap with reserved tokens
-    (`<|reserved_0|>` ...), or put the tokens into `model.vocab` with their ids as well. Then load the file
-    and compare `tokenizer.get_vocab()` with the rows that were trained.
+    Order the entries by id, without holes, from the number of base tokens on; fill a hole with reserved
+    tokens (`<|reserved_0|>` ...), or put the tokens into `model.vocab` with their ids as well. Then load the
+    file and compare `tokenizer.get_vocab()` with the rows that were trained.
     """
 
     code = "TA403"
@@ -73,7 +73,7 @@ class RenumberedOnLoad(Rule):
                 for token, id in moved[:3]
             ],
             why="the model gets the row of another token, and the row that was trained is never used",
-            fix="list the added tokens by id, without gaps, from the count of base tokens on",
+            fix="list the added tokens by id, without holes, from the count of base tokens on",
             severity=severity,
             subject=moved[0][0].content,
         )
