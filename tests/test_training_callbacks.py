@@ -182,6 +182,15 @@ def test_a_window_in_a_later_pass_over_the_batches_is_kept(
     assert [report.target for report in watched.reports].count("LlamaForCausalLM") == 2
 
 
+def test_without_a_window_nothing_is_left_on_the_optimizer(
+    model: Any, tokenizer: Any, data: list[Batch]
+) -> None:
+    optimizer = adamw(model)
+    before = hooks(model, optimizer)
+    steps(model, optimizer, watch(model, data, optimizer, tokenizer, window=(0, 0)))
+    assert hooks(model, optimizer) == before
+
+
 def test_without_an_optimizer_there_is_no_ledger_and_the_log_says_so(
     model: Any, data: list[Batch], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -84,6 +84,12 @@ def size(nbytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, as far as it fits a sentence; its class where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:LONGEST_POINTER] if lines else type(error).__name__
+
+
 def closest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant, for "did you mean"."""
     import difflib

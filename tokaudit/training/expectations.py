@@ -15,7 +15,7 @@ from tokaudit.contract import is_placeholder
 from tokaudit.contract.data import IGNORED
 from tokaudit.errors import UsageError
 from tokaudit.training.tables import LiveTables, Named, find_tables
-from tokaudit.training.unwrapping import core, unwrapped
+from tokaudit.training.unwrapping import core, text_config, unwrapped
 
 # Tables of positions and segments whose rows the ids of a batch select as they are.
 _SIDE_TABLES = {
@@ -124,9 +124,7 @@ def _of_model(
     output: Named,
 ) -> Expectations:
     bare = unwrapped(model)
-    config = getattr(bare, "config", None)
-    get_text = getattr(config, "get_text_config", None)
-    text = get_text() if callable(get_text) else config
+    config, text = getattr(bare, "config", None), text_config(bare)
     kind = _kind(bare, config)
     return Expectations(
         bounds=_bounds(bare, find_tables(model, input=input, output=output), kind, config),

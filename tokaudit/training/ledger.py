@@ -20,7 +20,7 @@ from tokaudit.training.gradients import StepGradients
 from tokaudit.training.live import saved_name
 from tokaudit.training.records import NO_STEP, records
 from tokaudit.training.tables import Named, find_tables
-from tokaudit.training.unwrapping import core, unwrapped
+from tokaudit.training.unwrapping import bare_optimizer, core, unwrapped
 
 
 class GradientLedger:
@@ -63,7 +63,8 @@ class GradientLedger:
     ) -> None:
         _refuse_wrappers(model)
         self._model = model
-        self._optimizer = optimizer = _inner(optimizer)
+        optimizer = bare_optimizer(optimizer)
+        self._optimizer = optimizer
         tables = find_tables(model, input=input, output=output)
         self._lookups = _holders(model, nn.Embedding, tables.input_weight, tables.input_module)
         self._heads = _holders(model, nn.Linear, tables.output_weight, tables.output_module)
@@ -297,13 +298,6 @@ def _at_lookup(output: torch.Tensor, table: torch.Tensor, arrived: Callable[[tor
             return
         queue += followers
     output.register_hook(arrived)  # type: ignore[no-untyped-call]
-
-
-def _inner(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
-    """The optimizer that steps, below the wrappers of accelerate and Lightning."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-        optimizer = inner
-    return optimizer
 
 
 def _checked(ids: Iterable[int], rows: int) -> tuple[int, ...]:

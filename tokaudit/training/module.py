@@ -35,7 +35,7 @@ from tokaudit.training.probes import (
     sampled_ids,
 )
 from tokaudit.training.tables import LiveTables, Named, find_tables
-from tokaudit.training.unwrapping import core, readable, unwrapped
+from tokaudit.training.unwrapping import core, readable, text_config, unwrapped
 
 RULES = ("TA1", "TA3", "TA91")
 
@@ -205,9 +205,8 @@ def _with(found: Probed, *more: Iterator[Deviation]) -> Probed:
 
 def _outside(model: nn.Module, fields: Mapping[str, tuple[DeviationKind, str]]) -> Iterator[Deviation]:
     """What the model does outside of the two modules, by the fields of its configuration."""
-    config = getattr(model, "config", None)
-    text = getattr(config, "get_text_config", None)
+    config = text_config(model)
     for name, (kind, words) in fields.items():
-        value = getattr(text() if callable(text) else config, name, None)
+        value = getattr(config, name, None)
         if isinstance(value, int | float) and value not in (0, False) and (value is True or value != 1):
             yield Deviation(kind, words.format(value), Location("config.json").child(name))

@@ -12,7 +12,7 @@ from tokaudit.contract import Missing
 from tokaudit.contract.module import NO_OPTIMIZER, Held, OptimizerFacts, Stale
 from tokaudit.findings import Location
 from tokaudit.training.tables import LiveTables
-from tokaudit.training.unwrapping import leaves
+from tokaudit.training.unwrapping import bare_optimizer, leaves
 
 Optimizers = Any  # one torch.optim.Optimizer, a wrapper around one, a sequence of them, or None
 
@@ -44,9 +44,10 @@ def optimizer_facts(
             stale.append(Stale(tuple(parameter.shape), at))
     if not stale and not known & places.keys():
         return Missing("the optimizer holds copies of its own and no parameter: master weights, or flat ones")
-    holding = [(_plain(one), group) for one in each if (group := _group_of_input(one, tables)) is not None]
+    bare = [bare_optimizer(one) for one in each]
+    holding = [(one, group) for one in bare if (group := _group_of_input(one, tables)) is not None]
     return OptimizerFacts(
-        names=tuple(_name(_plain(one)) for one in each),
+        names=tuple(map(_name, bare)),
         held=tuple(
             Held(
                 name=names.get(id(one), "?"),
@@ -110,12 +111,6 @@ def _group_of_input(optimizer: Any, tables: LiveTables) -> Mapping[str, Any] | N
 def _refuses_sparse(optimizer: Any, group: Mapping[str, Any]) -> bool:
     decays = bool(group.get("weight_decay")) and _is_one_of(optimizer, _REFUSES_SPARSE_DECAYING)
     return decays or _is_one_of(optimizer, _REFUSES_SPARSE)
-
-
-def _plain(optimizer: Any) -> Any:
-    """The optimizer within accelerate's wrapper."""
-    inner = getattr(optimizer, "optimizer", None)
-    return optimizer if inner is None else inner
 
 
 def _name(optimizer: Any) -> str:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tokaudit.contract.module import Deviation, DeviationKind, Probed
 from tokaudit.findings import Location
-from tokaudit.text import listed
+from tokaudit.text import first_line, listed
 from tokaudit.training.undisturbed import gradient_hooks_of, hooks_of, undisturbed
 from tokaudit.training.unwrapping import callee, core, layers, readable
 
@@ -47,7 +47,7 @@ def probe_lookup(module: nn.Module, weight: torch.Tensor, ids: list[int], at: Lo
             gathered = weight[asked]
             by_product = _one_hot(asked, weight) @ _rows_for(asked, weight)
     except Exception as error:
-        return Probed(tuple(found), f"the lookup of {len(ids)} ids failed: {_told(error)}")
+        return Probed(tuple(found), f"the lookup of {len(ids)} ids failed: {first_line(error)}")
     if not _equal(by_product, gathered) and bool(gathered.isfinite().all()):
         words = "holds values that are not finite: 0 times them is not 0 in a product with one-hot rows"
         found.append(Deviation(DeviationKind.UNEXPLAINED, words, at))
@@ -74,7 +74,9 @@ def probe_projection(
             given = callee(module)(hidden)
             product = functional.linear(hidden, weight, bias)
     except Exception as error:
-        return Probed(tuple(found), f"the output for {HIDDEN_STATES} hidden states failed: {_told(error)}")
+        return Probed(
+            tuple(found), f"the output for {HIDDEN_STATES} hidden states failed: {first_line(error)}"
+        )
     if not _equal(given, product):
         found.append(_explained(module, given, product, weight.shape[1], at))
     return Probed(tuple(found))
@@ -108,10 +110,6 @@ def _not_asked(module: nn.Module, weight: torch.Tensor | None) -> tuple[Deviatio
 
 def _dtype(weight: torch.Tensor) -> str:
     return str(weight.dtype).removeprefix("torch.")
-
-
-def _told(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _hooks(module: nn.Module, at: Location) -> Iterator[Deviation]:

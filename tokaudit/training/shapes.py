@@ -10,6 +10,7 @@ import torch
 
 from tokaudit.contract.batch import Malformed
 from tokaudit.errors import FactMissing
+from tokaudit.text import first_line
 from tokaudit.training.expectations import Expectations, LabelKind
 
 _IDS = ("input_ids", "decoder_input_ids", "position_ids", "token_type_ids")
@@ -87,7 +88,7 @@ def _tensor(name: str, value: object) -> torch.Tensor | Malformed | None:
         return Malformed(
             name,
             expected="a rectangle of integers [N, L]",
-            found=str(error).splitlines()[0],
+            found=first_line(error),
             fix="pad the sequences to one length before they are stacked",
         )
 

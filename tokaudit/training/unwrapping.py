@@ -1,13 +1,13 @@
-"""Wrappers around a model or around one of its modules, taken off.
+"""Wrappers around a model, around one of its modules or around an optimizer, taken off.
 
 DistributedDataParallel, FSDP and torch.compile wrap modules; PEFT wraps the model and replaces the modules
-that it trains by wrappers of its own.
+that it trains by wrappers of its own. accelerate and Lightning wrap optimizers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -84,6 +84,22 @@ def _inner_layer(module: nn.Module) -> nn.Module | None:
 def _active(wrapper: nn.Module) -> list[str]:
     names = getattr(wrapper, "active_adapters", None) or getattr(wrapper, "active_adapter", None) or []
     return [names] if isinstance(names, str) else list(names)
+
+
+def text_config(model: nn.Module) -> object:
+    """The part of a model's configuration (of transformers) that is about text; None without one."""
+    config = getattr(model, "config", None)
+    part = getattr(config, "get_text_config", None)
+    return part() if callable(part) else config
+
+
+def bare_optimizer(optimizer: Any) -> Any:
+    """The optimizer that steps, of torch or of a kind of its own."""
+    for name in ("optimizer", "_optimizer"):
+        inner = getattr(optimizer, name, None)
+        if hasattr(inner, "param_groups"):
+            return bare_optimizer(inner)
+    return optimizer
 
 
 def readable(tensor: torch.Tensor) -> bool:

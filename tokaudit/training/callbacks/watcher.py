@@ -24,6 +24,7 @@ from tokaudit.training.expectations import Expectations, expectations
 from tokaudit.training.ledger import GradientLedger
 from tokaudit.training.module import audit_module
 from tokaudit.training.tables import Named
+from tokaudit.training.unwrapping import bare_optimizer
 
 LOGGER = logging.getLogger("tokaudit.training")
 _LEVELS = {Severity.ERROR: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.NOTE: logging.INFO}
@@ -100,7 +101,7 @@ class Watcher:
         watching = self.watching
         tables = {"input": watching.input, "output": watching.output}
         given = optimizer if isinstance(optimizer, list) else [optimizer]
-        optimizers = [held for held in map(_bare, given) if isinstance(held, torch.optim.Optimizer)]
+        optimizers = [held for held in map(bare_optimizer, given) if isinstance(held, torch.optim.Optimizer)]
         self._model, self._optimizers = model, optimizers
         self._tokenizer = tokenizer if watching.tokenizer is None else watching.tokenizer
         self._expected = expectations(
@@ -112,7 +113,7 @@ class Watcher:
             **tables,
         )
         self._stop_for(self._note(audit_module(model, self._tokenizer, optimizers or None, **tables)))
-        if optimizers:
+        if optimizers and self._waits:
             self._counting = optimizers[0].register_step_post_hook(self._count)
         self.between()
 
@@ -296,12 +297,3 @@ def _numbers(ledger: Ledger) -> dict[str, float]:
         row = ledger.row(ledger.pad_id)
         numbers["tokaudit/pad_update"] = max(row.input_update or 0.0, row.output_update or 0.0)
     return numbers
-
-
-def _bare(optimizer: Any) -> Any:
-    """The optimizer of torch within the wrappers of accelerate and Lightning."""
-    for name in ("optimizer", "_optimizer"):
-        inner = getattr(optimizer, name, None)
-        if isinstance(inner, torch.optim.Optimizer):
-            return _bare(inner)
-    return optimizer
