@@ -16,6 +16,7 @@ from tokaudit.resize.manifest import FILE as MANIFEST
 from tokaudit.sources import LocalDirectory, OpenFile, open_source
 
 DEEPEST = 8  # folders; model repositories have one or two
+OPTIMIZER = "optimizer.pt"  # the state as transformers' Trainer names it; --optimizer carries it over
 
 # Weights in another format, or the state of a training run: they have the old rows, and a loader that
 # finds them would use them.

@@ -82,6 +82,7 @@ def make_plan(facts: Facts) -> Plan:
 
 
 def refuse_broken_source(report: Report, request: Request) -> None:
+    """Raises Refused for what could not be read, and for an error that is neither mended nor forced."""
     if report.unreadable:
         error = report.unreadable[0]
         raise Refused(f"{error.file or 'the source'} cannot be read: {error.message}", hint=error.hint)

@@ -22,13 +22,12 @@ from tokaudit.contract.optimizer import FACTORS
 from tokaudit.errors import Unreadable
 from tokaudit.pickles.process import read_shapes
 from tokaudit.progress import Progress
+from tokaudit.resize.carry import OPTIMIZER as FILE
 from tokaudit.resize.copying import copy_file, create
 from tokaudit.resize.plan import Plan, TensorEdit
 from tokaudit.resize.request import Refused
 from tokaudit.sources import OpenFile, open_named
 from tokaudit.text import first_line
-
-FILE = "optimizer.pt"
 
 # What is zero for a row that was never updated. Anything else of a table's shape (8-bit states, master
 # copies of the weights, running averages of them) is not ours to make up.
@@ -36,6 +35,7 @@ _MOMENTS = frozenset(
     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg",
      "acc_delta", "sum"}
 )  # fmt: skip
+_OF_ROWS = frozenset(of_rows for of_rows, _ in FACTORS)
 _AFRESH = "leave --optimizer out: the optimizer starts afresh"
 
 
@@ -118,7 +118,7 @@ def _grow(
     for name, value in moments.items():
         if not isinstance(value, torch.Tensor):
             continue
-        of_rows = name in (rows for rows, _ in FACTORS) and value.numel() == shape[0]
+        of_rows = name in _OF_ROWS and value.numel() == shape[0]
         if tuple(value.shape) != shape and not of_rows:
             continue
         if not of_rows and (name not in _MOMENTS or not value.is_floating_point()):

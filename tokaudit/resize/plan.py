@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from tokaudit.contract import AddedToken, Shard, Table, TableKind
 from tokaudit.findings import Location
+
+Operation = Literal["replace", "set", "extend", "append"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,14 @@ class TensorEdit:
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """A change to a JSON file: "replace" the value at ``path``, "set" members of it, or "append" items."""
+    """A change to the value at ``path`` of a JSON file, which is that of ``at`` in steps.
+
+    "replace" puts ``after`` in the place of ``before``, "set" adds it as a member that is not there, "extend"
+    adds members to an object, "append" items to a list.
+    """
 
     at: Location
-    operation: str
+    operation: Operation
     path: tuple[str | int, ...]
     before: object
     after: object

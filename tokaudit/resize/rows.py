@@ -10,7 +10,7 @@ import torch
 
 from tokaudit.contract import Table, TableKind
 from tokaudit.sources import OpenFile
-from tokaudit.values.stored import CHUNK_BYTES, DTYPES
+from tokaudit.values.stored import CHUNK_BYTES, DTYPES, gather, working
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class StoredRows:
 
     @property
     def working(self) -> torch.dtype:
-        """What sums are made in: float32, or the stored dtype where that is wider."""
-        return torch.float64 if self.dtype is torch.float64 else torch.float32
+        return working(self.dtype)
 
     @cached_property
     def row_bytes(self) -> int:
@@ -49,13 +48,7 @@ class StoredRows:
 
     def gather(self, ids: Sequence[int]) -> torch.Tensor:
         """The rows with these ids [len(ids), hidden]."""
-        data = bytearray(len(ids) * self.row_bytes)
-        for place, id in enumerate(ids):
-            window = memoryview(data)[place * self.row_bytes : (place + 1) * self.row_bytes]
-            self.file.fill(self.table.tensor.start + id * self.row_bytes, window)
-        if not data:
-            return torch.empty(0, self.hidden, dtype=self.working)
-        return torch.frombuffer(data, dtype=self.dtype).view(len(ids), self.hidden).to(self.working)
+        return gather(self.file, self.table.tensor.start, ids, self.hidden, self.dtype)
 
     def chunks(self) -> Iterator[tuple[int, torch.Tensor]]:
         """(first row, [n, hidden]) over the whole table; each chunk is the caller's until the next one.
@@ -93,15 +86,14 @@ class StoredRows:
             total += rows.sum(0, dtype=torch.float64)
         count = max(1, int(counted.sum()))
         median = float(norms[counted].median()) if counted.any() else 0.0
-        return RowSummary((total / count).to(self.working), norms, counted, median)
+        return RowSummary((total / count).to(self.working), counted, median)
 
 
 @dataclass(frozen=True)
 class RowSummary:
-    """``mean`` [hidden], ``norms`` [rows] as float32, ``counted`` bool [rows]."""
+    """``mean`` [hidden] and ``median_norm`` are those of the ``counted`` rows, bool [rows]."""
 
     mean: torch.Tensor
-    norms: torch.Tensor
     counted: torch.Tensor
     median_norm: float
 

@@ -13,7 +13,7 @@ from tokaudit.contract import Contract, Missing, TableKind
 from tokaudit.errors import UsageError
 from tokaudit.progress import Progress, Quiet
 from tokaudit.report import Report
-from tokaudit.resize.carry import Entry, Files, LeftBehind, sort_out
+from tokaudit.resize.carry import OPTIMIZER, Entry, Files, LeftBehind, sort_out
 from tokaudit.resize.manifest import FILE as MANIFEST
 from tokaudit.resize.manifest import (
     Digests,
@@ -25,11 +25,11 @@ from tokaudit.resize.manifest import (
     read_manifest,
 )
 from tokaudit.resize.plan import Plan
-from tokaudit.resize.prepare import Prepared, prepare
+from tokaudit.resize.prepare import Directory, Prepared, prepare
 from tokaudit.resize.proof import audit_result
 from tokaudit.resize.request import Refused, Request
 from tokaudit.resize.workers import Workers, wait
-from tokaudit.resize.write import OPTIMIZER, Writer
+from tokaudit.resize.write import Writer
 from tokaudit.sources import open_source
 from tokaudit.text import size
 
@@ -52,11 +52,11 @@ class Result:
 
 
 def resize(
-    source: str | os.PathLike[str],
-    destination: str | os.PathLike[str],
+    source: Directory,
+    destination: Directory,
     request: Request,
     *,
-    to_tokenizer: str | os.PathLike[str] | None = None,
+    to_tokenizer: Directory | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Write a checkpoint with the asked tokens and rows to ``destination``, which must not exist.
@@ -72,6 +72,7 @@ def resize(
     other = None if to_tokenizer is None else Files.of(to_tokenizer)
     if request.optimizer and OPTIMIZER not in files.entries:
         raise Refused(f"there is no {OPTIMIZER} to carry over", hint="leave --optimizer out")
+    # What needs it is known only when the plan is made, which waits for the tokenizer as long as this takes.
     import_ahead("torch")
     prepared = prepare(source, request, to_tokenizer)
     _refuse_full_disk(target.parent, prepared.plan)

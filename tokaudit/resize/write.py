@@ -1,7 +1,7 @@
 """Write the files of a result: copies, edited JSON files, shards with grown tables.
 
-Threads do it: the kernel and the hash functions leave the interpreter's lock alone. torch is imported by the
-calling thread meanwhile; only the new rows need it.
+Threads do it: the kernel and the hash functions leave the interpreter's lock alone. Only the new rows need
+torch, whose import has begun before (`run`); the calling thread waits for it meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tokaudit.contract import Missing
 from tokaudit.formats import limits
 from tokaudit.formats.safetensors import read_header
-from tokaudit.resize.carry import Entry, Files
+from tokaudit.resize.carry import OPTIMIZER, Entry, Files
 from tokaudit.resize.compare import compare_files, compare_shards, digest_rows
 from tokaudit.resize.copying import copy_file, create, hard_link, write_at
 from tokaudit.resize.json_files import apply_edits
@@ -27,7 +27,6 @@ from tokaudit.resize.shards import Layout, layout, write_old_bytes
 from tokaudit.resize.workers import Workers, wait
 from tokaudit.sources import LocalDirectory, OpenFile, open_source
 
-OPTIMIZER = "optimizer.pt"
 _SYNCED_AT_ONCE = 1 << 20  # bytes of a file that is not left to the end
 
 
@@ -76,7 +75,7 @@ class Writer:
             copies += [self.workers.submit(self._copied, self.other, entry) for entry in taken]
         digests = {edit.table.name: self.workers.submit(self._digest, edit) for edit in self.plan.tensors}
         if shards:
-            import torch  # noqa: F401  (waits for it while the copies go on)
+            import torch  # noqa: F401  (waits for the end of it while the copies go on)
         comparisons: list[Future[None]] = []
         for entry, written in shards:
             self._fill(entry.name, *wait([written]))

@@ -55,8 +55,7 @@ class StoredTable:
 
     @property
     def working(self) -> torch.dtype:
-        """What is computed in: float32, or the stored type where that is wider."""
-        return torch.float64 if self.dtype is torch.float64 else torch.float32
+        return working(self.dtype)
 
     def scan(self, *visits: Visit) -> None:
         """Read every row once. Raises Unreadable."""
@@ -103,15 +102,28 @@ class StoredTable:
 
     def gather(self, rows: Sequence[int]) -> torch.Tensor:
         """Single rows as numbers [len(rows), hidden]."""
-        if not rows:
-            return torch.empty(0, self.hidden, dtype=self.working)
-        length = self.row_bytes
-        data = bytearray(len(rows) * length)
-        with self.source.open(self.table.tensor.file) as file, memoryview(data) as window:
-            for place, row in enumerate(rows):
-                start = self.table.tensor.start + row * length
-                file.fill(start, window[place * length : (place + 1) * length])
-        return torch.frombuffer(data, dtype=self.dtype).view(len(rows), self.hidden).to(self.working)
+        with self.source.open(self.table.tensor.file) as file:
+            return gather(file, self.table.tensor.start, rows, self.hidden, self.dtype)
+
+
+def working(dtype: torch.dtype) -> torch.dtype:
+    """What is computed in: float32, or the stored type where that is wider."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def gather(file: OpenFile, start: int, rows: Sequence[int], hidden: int, dtype: torch.dtype) -> torch.Tensor:
+    """Single rows of the table that begins at byte ``start``, as numbers [len(rows), hidden].
+
+    Raises Unreadable.
+    """
+    if not rows:
+        return torch.empty(0, hidden, dtype=working(dtype))
+    length = hidden * dtype.itemsize
+    data = bytearray(len(rows) * length)
+    with memoryview(data) as window:
+        for place, row in enumerate(rows):
+            file.fill(start + row * length, window[place * length : (place + 1) * length])
+    return torch.frombuffer(data, dtype=dtype).view(len(rows), hidden).to(working(dtype))
 
 
 def stored(source: Source, table: Table) -> StoredTable:
