@@ -282,6 +282,7 @@ class Embeddings:
     inverted: bool
     tie_partner_or: Table | Missing
     expected_input_or: RowCount | Missing  # the rows that the architecture asks for
+    two_vocabularies: bool = False  # the class gives logits of other ids than it reads, stored or not
 
     @property
     def input(self) -> Table:

@@ -284,7 +284,8 @@ class Contract:
             return False
         if isinstance(embeddings.output_or, Table) and isinstance(embeddings.input_or, Table):
             return embeddings.output_or.group != embeddings.input_or.group
-        return self.config_or.has("text_encoder") and self.config_or.has("decoder")
+        pair = self.config_or.has("text_encoder") and self.config_or.has("decoder")
+        return pair or embeddings.two_vocabularies
 
     @property
     def readable_templates(self) -> tuple[ChatTemplate, ...]:

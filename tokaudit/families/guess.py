@@ -179,10 +179,13 @@ def _sections(config: Document) -> Iterator[str]:
 
 
 def _sizes(config: Document | None, fields: Iterable[str]) -> Iterator[Fact[int]]:
-    """Every stated size of a token table, those of the text part first."""
+    """Every stated size of a token table, those of the text part first.
+
+    Beside a text encoder, a decoder speaks another vocabulary (Parler-TTS): audio codes.
+    """
     if config is None:
         return
-    for section in (*_sections(config), ""):
+    for section in (*sorted(_sections(config), key=lambda name: name != "text_encoder"), ""):
         for field in fields:
             path = (*filter(None, section.split(".")), field)
             if field == "embedding_size" and not _is_a_row_count(config, path):

@@ -83,7 +83,8 @@ class _Resolution:
         tie = read_tie(self.config, self.record, bool(outputs) or isinstance(self.checkpoint, Missing))
         inverted = not inputs and bool(outputs) and _may_tie(tie)
         output = outputs[0] if outputs else Missing(self._why_not(NO_OUTPUT))
-        secondary = (*inputs[1:], *outputs[1:], *self._others, *self._predictors)
+        # Lookups come before further outputs: the first one of a group is what its ids are looked up in.
+        secondary = (*inputs[1:], *self._others, *outputs[1:], *self._predictors)
         name = records.class_name(self.config)
         return Embeddings(
             architecture=name,
@@ -102,6 +103,7 @@ class _Resolution:
             inverted=inverted,
             tie_partner_or=self._tie_partner(secondary),
             expected_input_or=self._expected_input(),
+            two_vocabularies=self._two_vocabularies,
         )
 
     # --- tables ----------------------------------------------------------------------------------------
@@ -131,6 +133,11 @@ class _Resolution:
         named = [name for name in self.tensors if ".".join(name.split(".")[-2:]) in endings]
         named = [name for name in named if not (IN_FRONT.match(name) or guess.OTHER_THINGS.search(name))]
         return tuple(sorted(named, key=lambda name: ("decoder" in name, name.count("."), name)))
+
+    @property
+    def _two_vocabularies(self) -> bool:
+        given, output = self.record.input, self.record.output
+        return bool(given and output) and {each.group for each in given} != {each.group for each in output}
 
     @property
     def _is_own(self) -> bool:
