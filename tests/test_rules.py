@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ import pytest
 from models import FIXTURES, base, build, changed, save_optimizer
 
 import tokaudit
+from tokaudit.findings import Finding
 from tokaudit.report import Report
 from tokaudit.rule import all_rules
+from tokaudit.text import inert
 
+GOLDEN = Path(__file__).parent / "golden" / "findings"
 RULES = {rule.code: rule for rule in all_rules()}
 CASES = [
     pytest.param(code, case, id=f"{code}-{index}-{case['finds'] or 'clean'}")
@@ -63,6 +68,22 @@ def everything_said(report: Report) -> str:
     )
 
 
+def written_out(finding: Finding, folder: Path) -> str:
+    """All that a finding says, a line each."""
+    lines = [f"{finding.severity.word} {finding.rule} {finding.slug} {finding.subject}".rstrip()]
+    lines += [finding.message, *(f"  at {claim.at}: {claim.says}" for claim in finding.claims)]
+    lines += [f"  why {finding.why}", f"  fix {finding.fix}"]
+    return "".join(inert(line.replace(f"{folder}/", "")) + "\n" for line in lines)
+
+
+def golden_sections(path: Path) -> dict[str, str]:
+    """What is expected of each case of a rule, by what the case is about."""
+    if not path.exists():
+        return {}
+    parts = re.split(r"^## (.*)\n\n", path.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    return {about: text.rstrip("\n") + "\n" for about, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
 @pytest.mark.parametrize(("code", "case"), CASES)
 def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
     description = changed(base(case["base"]), case.get("change", {}), tuple(case.get("remove", ())))
@@ -83,6 +104,13 @@ def test_rule_fixture(code: str, case: dict[str, Any], tmp_path: Path) -> None:
     assert code in {ref.code for ref in report.checked}, "the rule was skipped"
     for words in case.get("says", []):
         assert words in everything_said(report)
+    said = "\n".join(written_out(finding, tmp_path) for finding in report.findings if finding.rule == code)
+    golden = GOLDEN / f"{code}.txt"
+    sections = golden_sections(golden)
+    if os.environ.get("UPDATE_GOLDEN") and case["finds"]:
+        sections[case["about"]] = said
+        golden.write_text("\n".join(f"## {about}\n\n{text}" for about, text in sections.items()), "utf-8")
+    assert said == sections.get(case["about"], "")
 
 
 @pytest.mark.parametrize("code", sorted(code for code, rule in RULES.items() if not rule.live))
