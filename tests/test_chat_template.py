@@ -61,6 +61,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "no-loop": (),
     "markers-before-the-text": (),
     "only-user-turns-end": (),
+    "quoted-conversation": (),
 }
 KNOWN = {  # texts of added tokens that no pattern recognises
     "mistral": ["[/INST]", "[INST]", "[TOOL_CALLS]"],

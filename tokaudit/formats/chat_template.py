@@ -100,6 +100,17 @@ class _Markers:
             self._found[text] = tuple(dict.fromkeys(self._pattern.findall(text)))
         return self._found[text]
 
+    def in_front(self, text: str) -> tuple[tuple[str, ...], bool]:
+        """The markers that a text begins with, blanks aside, and whether it goes on with something else."""
+        found: dict[str, None] = {}
+        at = 0
+        for match in self._pattern.finditer(text):
+            if text[at : match.start()].strip():
+                return tuple(found), True
+            found[match[0]] = None
+            at = match.end()
+        return tuple(found), bool(text[at:].strip())
+
 
 def _turn_ends(tree: nodes.Template, markers: _Markers) -> tuple[str, ...]:
     """What follows an assistant's text: as the last message, else (where nothing does) in between.
@@ -121,23 +132,27 @@ def _turn_ends(tree: nodes.Template, markers: _Markers) -> tuple[str, ...]:
 class _Path:
     """Where a conversation can be: before the message's text, and (``after``) past it.
 
-    ``after`` holds what may have been printed since the text, None where it was not printed yet.
+    ``after`` holds what may have been printed since the text, None where it was not printed yet. Once
+    anything but markers and blanks was printed (``left``), the turn is over: what follows a conversation that
+    is quoted in a prompt, as Llama Guard 2 does, ends no answer.
     """
 
     before: bool
     after: tuple[str, ...] | None
+    left: bool = False
 
-    def print(self, markers: tuple[str, ...]) -> _Path:
-        if self.after is None or not markers:
+    def print(self, markers: tuple[str, ...], *, more: bool = False) -> _Path:
+        if self.after is None or self.left or not (markers or more):
             return self
-        return _Path(self.before, tuple(dict.fromkeys(self.after + markers)))
+        return _Path(self.before, tuple(dict.fromkeys(self.after + markers)), more)
 
     def join(self, other: _Path) -> _Path:
+        before = self.before or other.before
         if self.after is None or other.after is None:
-            after = other.after if self.after is None else self.after
-        else:
-            after = tuple(dict.fromkeys(self.after + other.after))
-        return _Path(self.before or other.before, after)
+            known = other if self.after is None else self
+            return _Path(before, known.after, known.left)
+        after = tuple(dict.fromkeys(self.after + other.after))
+        return _Path(before, after, self.left and other.left)
 
 
 _NOWHERE = _Path(False, None)
@@ -168,7 +183,9 @@ class _Ends:
                 raise TemplateProblem("there is too much in it to follow")
             match step:
                 case Text(text=text):
-                    path = path.print(self._markers.within(text))
+                    if path.after is not None:
+                        markers, more = self._markers.in_front(text)
+                        path = path.print(markers, more=more)
                 case Content():
                     path = _PRINTED if path != _NOWHERE else path
                 case Fail():

@@ -11,7 +11,7 @@ from tokaudit.rules.special._kind import turn_ends
 from tokaudit.text import listed, named, shown
 
 # Model types whose models are trained to end with the tokenizer's own token, whatever the template prints.
-_ENDS_WITH_EOS = frozenset({"gemma"})
+_ENDS_WITH_EOS = frozenset({"gemma", "recurrent_gemma"})
 
 
 class TemplateStopNotEos(Rule):
