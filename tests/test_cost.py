@@ -536,11 +536,20 @@ def test_a_wrong_call_is_exit_2_with_one_line(tmp_path: Path, arguments: list[st
 
 def test_a_damaged_part_is_exit_2_beside_what_could_be_counted(tmp_path: Path) -> None:
     path = build(base("llama"), tmp_path / "model")
-    (path / "tokenizer_config.json").write_text("{")
+    (path / "config.json").write_text("{")
     result = tokaudit("cost", path, cwd=tmp_path)
     assert result.returncode == 2
     assert "5,120" in result.stdout
-    assert result.stderr.startswith("tokaudit: error[json-syntax]: tokenizer_config.json")
+    assert result.stderr.startswith("tokaudit: error[json-syntax]: config.json")
+
+
+def test_a_damaged_tokenizer_counts_where_the_answer_rests_on_it(tmp_path: Path) -> None:
+    path = build(base("llama"), tmp_path / "model")
+    (path / "tokenizer.json").write_text("{")
+    alone, more = (tokaudit("cost", path, *options, cwd=tmp_path) for options in ((), ("--add", "9")))
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert more.returncode == 2
+    assert more.stderr.startswith("tokaudit: error[tokenizer-unreadable]: tokenizer.json")
 
 
 def test_texts_of_a_model_are_inert_in_every_format(tmp_path: Path) -> None:

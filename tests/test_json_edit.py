@@ -34,6 +34,13 @@ def test_number_spellings_of_other_fields_stay() -> None:
     assert "1e-05" in text
 
 
+def test_a_byte_order_mark_stays() -> None:
+    mark = "\ufeff"
+    assert replace_value(mark + CONFIG, ("vocab_size",), 1) == mark + replace_value(
+        CONFIG, ("vocab_size",), 1
+    )
+
+
 def test_a_new_member_takes_the_indentation_of_its_neighbours() -> None:
     text = set_member(CONFIG, (), "pad_token_id", 306)
     assert text.endswith('  "vocab_size": 320,\n  "pad_token_id": 306\n}\n')

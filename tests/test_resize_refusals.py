@@ -318,6 +318,24 @@ def test_errors_that_a_resize_mends_are_mended(slug: str, tmp_path: Path) -> Non
     assert data(tmp_path / "out" / "config.json")["vocab_size"] == 321
 
 
+def test_what_is_no_id_is_refused_before_anything_is_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change = {"json": {"config.json": {"eos_token_id": "2"}}}
+    source = build(changed(untied(), change), tmp_path / "source")
+    assert "eos_token_id is no token id" in refused(source, tmp_path, capfd, "--dry-run", "--rows", "400")
+
+
+def test_a_tokenizer_that_cannot_be_read_is_no_target(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = build(untied(), tmp_path / "source")
+    target = build(untied(), tmp_path / "target")
+    (target / "tokenizer.json").write_text("{", encoding="utf-8")
+    said = refused(source, tmp_path, capfd, "--to-tokenizer", str(target))
+    assert f"the tokenizer in {target} cannot be used: tokenizer.json: " in said
+
+
 def test_an_id_that_no_resize_gives_a_row_is_refused_before_anything_is_written(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

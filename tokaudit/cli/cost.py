@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokaudit.cli.options import Color, TextOrJson
-from tokaudit.cli.outcome import Outcome
+from tokaudit.cli.outcome import Outcome, as_far_as_read
 
 if TYPE_CHECKING:
     from tokaudit.cost.run import Costs, Request
@@ -70,7 +70,7 @@ def cost(
     \b
     Exit codes:
       0  shown
-      2  a wrong call, or something that could not be read (the rest is shown)
+      2  a wrong call, no table, or something that could not be read (the rest is shown)
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import number, one_of, positive
@@ -103,7 +103,7 @@ def cost(
         tokenizers=tuple(tokenizer or []),
     )
     found = _found(request)
-    return _outcome(_cost.RENDER[format](found, view), found)
+    return as_far_as_read(_cost.RENDER[format](found, view), found.errors)
 
 
 def _found(request: Request) -> Costs:
@@ -123,13 +123,3 @@ def _found(request: Request) -> Costs:
                 return costs(request, Quiet())
         with copying(f"encoding {request.corpus}") as bar:
             return costs(request, bar)
-
-
-def _outcome(text: str, found: Costs) -> Outcome:
-    """With what could not be read there is no full answer: exit code 2, and its line."""
-    from tokaudit.cli import streams
-    from tokaudit.report import Verdict
-
-    if not found.errors:
-        return Outcome(text)
-    return Outcome(text, Verdict.NO_VERDICT, streams.error_lines(found.errors))

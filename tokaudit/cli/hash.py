@@ -30,6 +30,11 @@ def hash(
       tokaudit hash path/to/model
       tokaudit hash path/to/model | grep -E "mapping|merges"
       tokaudit hash tokaudit.lock
+
+    \b
+    Exit codes:
+      0  printed
+      2  the model cannot be locked: a part cannot be read, or there is nothing to lock
     """
     import os
 

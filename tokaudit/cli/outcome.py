@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tokaudit.errors import TokauditError
     from tokaudit.report import Verdict
 
 
@@ -19,3 +21,13 @@ class Outcome:
     output: str
     verdict: Verdict | None = None
     complaint: str = ""
+
+
+def as_far_as_read(output: str, errors: Sequence[TokauditError]) -> Outcome:
+    """What a command shows; with errors it is not all: exit code 2, and a line."""
+    if not errors:
+        return Outcome(output)
+    from tokaudit.cli import streams
+    from tokaudit.report import Verdict
+
+    return Outcome(output, Verdict.NO_VERDICT, streams.error_lines(errors))

@@ -90,6 +90,11 @@ def resize(
       zeros                  zero
       copy=TOKEN             the row of another token
       description=TEXT       the mean over the pieces of another text
+
+    \b
+    Exit codes:
+      0  written, or planned
+      2  refused or failed: nothing is written
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import one_of

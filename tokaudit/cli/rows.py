@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokaudit.cli.options import Color
-from tokaudit.cli.outcome import Outcome
+from tokaudit.cli.outcome import Outcome, as_far_as_read
 
 if TYPE_CHECKING:
     from tokaudit.contract.listing import Wanted
@@ -65,7 +65,7 @@ def rows(
     \b
     Exit codes:
       0  shown
-      2  a wrong call, or tables that cannot be read
+      2  a wrong call, no table, or something that could not be read (the rest is shown)
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import facts_of, one_of
@@ -82,7 +82,7 @@ def rows(
     recorded = None if ledger is None else read(ledger)
     with facts_of(path), progress(f"reading {path}"):
         found = list_rows(path, wanted, tokenizer=tokenizer, ledger=recorded)
-    return Outcome(_rows.RENDER[format](found, view))
+    return as_far_as_read(_rows.RENDER[format](found, view), found.errors)
 
 
 def _wanted(

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokaudit.contract.facts import Document, Fact, Missing, present
+from tokaudit.errors import Unreadable
 from tokaudit.findings import Claim, Location
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ class DamagedFile:
     hint: str
     named_by: Location | None = None
     code: str = ""
+
+    @property
+    def unreadable(self) -> Unreadable:
+        named = f", named by {self.named_by}" if self.named_by else ""
+        return Unreadable(self.code, self.file, self.reason + named, hint=self.hint)
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,18 @@ class Contract:
             raise FactMissing(f"{file.file} could not be read, the tensor may be in it")
         return self.checkpoint
 
+    @cached_property
+    def damage(self) -> tuple[Unreadable, ...]:
+        """Every part that could not be read: what leaves the audit no verdict, and what it has rules for."""
+        checkpoint = self.checkpoint_or
+        files = (*(checkpoint.damaged if isinstance(checkpoint, Checkpoint) else ()), *self.outside)
+        found = [file.unreadable for file in files]
+        problem = self.tokenizer_error
+        if problem is not None:
+            hint = "mend that place, or take the file from its source again"
+            found.append(Unreadable("tokenizer-unreadable", problem.at.file, problem.value, hint=hint))
+        return (*self.unreadable, *found)
+
     @property
     def embeddings(self) -> Embeddings:
         return present(self.embeddings_or)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tokaudit.contract.ledger import Ledger
 from tokaudit.contract.values import RowClass, TableValues
+from tokaudit.errors import Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,13 @@ class ListedTable:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``unread`` says by tensor why a table has no rows here; ``ledger`` is what the rows are shown with."""
+    """``unread`` says by tensor why a table has no rows here; ``ledger`` is what the rows are shown with.
+
+    ``errors`` are parts of the directory that could not be read: a table, a text or a use may be missing.
+    """
 
     target: str
     tables: tuple[ListedTable, ...]
     unread: tuple[tuple[str, str], ...]
     ledger: Ledger | None = None
+    errors: tuple[Unreadable, ...] = ()

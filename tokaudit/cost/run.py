@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tokaudit.contract import Contract, Missing, Options, RowCount, Tie, Vocabulary
@@ -12,6 +12,7 @@ from tokaudit.cost.corpus import Encoded, Text, encode_all, read_text
 from tokaudit.cost.model import Model, model_tables
 from tokaudit.cost.tables import Positions, Tables, plain_tables, rounded_up
 from tokaudit.errors import FactMissing, TokauditError, UsageError
+from tokaudit.formats.vocabulary_files import is_tokenizer_file
 from tokaudit.load import load
 from tokaudit.progress import Progress
 from tokaudit.text import counted
@@ -84,8 +85,8 @@ def costs(request: Request, progress: Progress) -> Costs:
     base: Tables | None = None
     if request.path is not None:
         contract = load(request.path)
-        errors += contract.unreadable
-        model = _model(contract, request)
+        errors += _damage(contract, request)
+        model = _model(contract, request, errors)
         base = model.tables
         remarks += model.remarks
         first = Column("now", "model", base, _own_tokenizer(contract, request.path))
@@ -95,7 +96,7 @@ def costs(request: Request, progress: Progress) -> Costs:
         columns += _variants(Column(f"{rows:,}", "vocab-size", tables, NO_TOKENIZER), request, rows, remarks)
     for title, path in zip(_titles(request.tokenizers), request.tokenizers, strict=True):
         contract = load(path, options=Options(read_weights=False))
-        errors += contract.unreadable
+        errors += contract.damage
         rows = rounded_up(contract.vocabulary.required_rows.value, request.multiple)
         tables = _plain(rows, request) if base is None else base.with_rows(rows)
         columns.append(Column(title, "tokenizer", tables, _own_tokenizer(contract, path)))
@@ -113,14 +114,36 @@ def costs(request: Request, progress: Progress) -> Costs:
     )
 
 
-def _model(contract: Contract, request: Request) -> Model:
-    """The tables of the files; where there are no weights, those that the configuration asks for."""
+def _damage(contract: Contract, request: Request) -> Iterator[TokauditError]:
+    """What could not be read and the numbers rest on.
+
+    The tokenizer is needed for the corpus, and for the rows that are left for new tokens.
+    """
+    needs_tokenizer = request.add is not None or request.corpus is not None
+    for part in contract.damage:
+        beside = not needs_tokenizer and is_tokenizer_file(part.file)
+        if not beside and part.file != "generation_config.json":
+            yield part
+
+
+def _model(contract: Contract, request: Request, errors: Sequence[TokauditError]) -> Model:
+    """The tables of the files; where there are no weights, those that the configuration asks for.
+
+    Raises the first of the errors where they may be why no table is found.
+    """
     described = request.hidden, request.tied, request.dtype
     if not isinstance(contract.checkpoint_or, Missing):
         if any(value is not None for value in described):
             raise UsageError("--hidden, --tied and --dtype are for a model without weights: these tell")
-        return model_tables(contract)
+        try:
+            return model_tables(contract)
+        except FactMissing:
+            if errors:
+                raise errors[0] from None
+            raise
     if request.hidden is None:
+        if errors:
+            raise errors[0]
         raise UsageError(
             f"the width of the tables is not known: {contract.checkpoint_or.reason}", hint="give --hidden"
         )

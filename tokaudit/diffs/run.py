@@ -163,4 +163,4 @@ def _why_missing(side: Side, group: str) -> str:
 
 
 def _unreadable(side: Side) -> tuple[Unreadable, ...]:
-    return side.contract.unreadable if side.contract is not None else ()
+    return side.contract.damage if side.contract is not None else ()

@@ -14,7 +14,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # the stubs d
 
 Path = tuple[str | int, ...]
 
-_BLANK = re.compile(r"[ \t\n\r]*")
+_BLANK = re.compile("\ufeff?[ \t\n\r]*")  # the strict reader lets a file begin with a byte order mark
 _decode = json.JSONDecoder().raw_decode
 
 

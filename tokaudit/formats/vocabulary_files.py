@@ -26,9 +26,19 @@ TARGET_FILES = ("target_vocab.json", "vocab-tgt.json")
 MERGES_FILE = "merges.txt"
 _SENTENCEPIECE_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 
+_TOKENIZER_FILES = re.compile(
+    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
+    r"|merges\.txt|vocab\.txt|[^/]*\.model|[^/]*\.tiktoken"
+)
+
 # Their vocab.txt is a dictionary of fairseq ("token count" a line), whose ids are not the line numbers.
 _FAIRSEQ_DICTIONARIES = frozenset({"BertweetTokenizer", "PhobertTokenizer"})
 _LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+def is_tokenizer_file(name: str) -> bool:
+    """Whether a file of a model directory is a part of its tokenizer."""
+    return bool(_TOKENIZER_FILES.fullmatch(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
     checkpoint = read_weights(reader, document, options, "the base's weights")
     if isinstance(checkpoint, Checkpoint):
         reader.unreadable += [
-            Unreadable(file.code, file.file, file.reason, hint=file.hint)
+            file.unreadable
             for file in checkpoint.damaged
             if file.damage is not Damage.ABSENT  # a base without weights tells its rows in config.json
         ]
@@ -161,7 +161,7 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
         ]
     model.unreadable += [
         Unreadable(error.code, base.at(Location(error.file)).file, error.message, hint=error.hint)
-        for error in reader.unreadable
+        for error in (*reader.unreadable, *(file.unreadable for file in reader.outside))
     ]
     return base
 

@@ -33,7 +33,8 @@ class Reader:
             return Missing(missing.reason)
         except Unreadable as error:
             if error.code == "path-escape":
-                self.outside.append(DamagedFile(name, Damage.OUTSIDE, error.message, error.hint))
+                damaged = DamagedFile(name, Damage.OUTSIDE, error.message, error.hint, code=error.code)
+                self.outside.append(damaged)
             else:
                 self.unreadable.append(error)
             return Missing(f"{name} could not be read")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from tokaudit.contract import Checkpoint, Contract, Lock, Options, Vocabulary, present
+from tokaudit.contract import Contract, Lock, Options, Vocabulary, present
 from tokaudit.errors import FactMissing, TokauditError
 from tokaudit.load import load
+from tokaudit.locks.write import digests_of
 
 Path = str | os.PathLike[str]
 
@@ -26,14 +27,11 @@ def lockable(
     """The contract, with a snapshot that may be written. Raises as ``lock`` does."""
     options = Options(read_weights=read_weights, deep=deep, snapshot=True)
     contract = load(path, tokenizer=tokenizer, options=options)
-    for error in contract.unreadable:
-        raise error
-    problem = contract.tokenizer_error
-    if problem is not None:
-        raise _cannot(f"{problem.at.file}: {problem.value}")
+    if contract.damage:
+        raise contract.damage[0]
+    if not digests_of(contract.snapshot):
+        raise _cannot("it has neither a tokenizer nor tables of token rows")
     try:
-        if isinstance(contract.checkpoint_or, Checkpoint):
-            contract.whole_checkpoint  # noqa: B018  (raises where a file is missing)
         if isinstance(contract.vocabulary_or, Vocabulary) and contract.snapshot.parts is not None:
             present(contract.vocabulary.loaded.probes)
     except FactMissing as missing:

@@ -14,10 +14,10 @@ from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded
 from tokaudit.contract.values import PURPOSES, RowClass
 from tokaudit.reporters import View
 from tokaudit.reporters._page import Page, cut
-from tokaudit.reporters.json import Json, dump, tool
+from tokaudit.reporters.json import Json, dump, tool, unreadable_part
 from tokaudit.text import counted, inert, named, shown
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 TOKEN, CLASSES = 20, 24  # cells
 _HEAD = f"{'id':>8}  {'token':<{TOKEN}}  {'class':<{CLASSES}}  {'norm':>9}  {'%':>4}"
 _BELOW = 10
@@ -54,6 +54,9 @@ def as_text(listing: Listing, view: View) -> str:
     for name, reason in listing.unread:
         page.blank()
         page.put((name, "bold"), (": ", ""), text=f"not read, {reason}")
+    for part in listing.errors:
+        page.blank()
+        page.put((part.file, "bold"), (": ", ""), text=f"not read, {part.message}")
     return page.render()
 
 
@@ -99,6 +102,7 @@ def as_json(listing: Listing, view: View) -> str:
             "target": listing.target,
             "tables": [_table(table) for table in listing.tables],
             "ledger": listing.ledger and {"steps": listing.ledger.steps, "passes": listing.ledger.passes},
+            "errors": [unreadable_part(part) for part in listing.errors],
             "unread": [{"tensor": name, "reason": reason} for name, reason in listing.unread],
         }
     )

@@ -18,16 +18,13 @@ from tokaudit.contract import (
 )
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
+from tokaudit.formats.vocabulary_files import is_tokenizer_file
 from tokaudit.resize.plan import FileEdit, TensorEdit
 from tokaudit.resize.request import Refused
 from tokaudit.resize.tokens import stated_added
 from tokaudit.text import shown
 from tokaudit.tokenizing import effective_ids
 
-_TOKENIZER_FILES = re.compile(
-    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
-    r"|merges\.txt|vocab\.txt|[^/]*\.model|[^/]*\.tiktoken"
-)
 _TEMPLATES = re.compile(r"chat_template\.(json|jinja)|additional_chat_templates/.+")
 
 Steps = tuple[str | int, ...]
@@ -35,7 +32,7 @@ Steps = tuple[str | int, ...]
 
 def tokenizer_files(names: Iterable[str]) -> tuple[str, ...]:
     """The files of a directory that make up its tokenizer."""
-    return tuple(sorted(name for name in names if _TOKENIZER_FILES.fullmatch(name) or is_template(name)))
+    return tuple(sorted(name for name in names if is_tokenizer_file(name) or is_template(name)))
 
 
 def is_template(name: str) -> bool:

@@ -126,8 +126,12 @@ def _refuse_ids_without_row(facts: Facts, after: int) -> None:
         return
     errors = {claim.at for finding in facts.report.findings for claim in finding.claims}
     for stated in facts.contract.id_fields:
+        if stated.at not in errors or stated.role in facts.roles or facts.request.force:
+            continue
+        if stated.malformed:
+            raise Refused(f"{stated.at} is no token id: {stated.malformed}", hint=f"correct {stated.name}")
         beyond = [id for id in stated.ids if id >= after or id < 0]
-        if stated.at in errors and beyond and stated.role not in facts.roles and not facts.request.force:
+        if beyond:
             room = f", or make room with --rows {max(beyond) + 1}" if max(beyond) >= after else ""
             raise Refused(
                 f"{stated.at} names id {beyond[0]}, and the tables will have {after} rows",

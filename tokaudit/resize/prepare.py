@@ -10,6 +10,7 @@ from tokaudit import audit
 from tokaudit.contract import AddedToken, Contract, Document, Missing, Options
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.formats import limits
+from tokaudit.formats.vocabulary_files import is_tokenizer_file
 from tokaudit.load import Opening
 from tokaudit.load.reader import Reader
 from tokaudit.report import Report
@@ -63,6 +64,7 @@ def _prepared(opening: Opening, other: Opening | None, request: Request) -> Prep
     asked, process = contract, _running(opening)
     if other is not None:
         target = other.contract(Options(read_weights=False))
+        _refuse_broken_target(target)
         added, roles = tokens_of_target(contract, target), roles_of_target(contract, target)
         facts = replace(facts, target=target, added=added, roles=roles)
         if process is None:
@@ -78,6 +80,16 @@ def _prepared(opening: Opening, other: Opening | None, request: Request) -> Prep
         index=_index(contract, reader),
     )
     return Prepared(make_plan(facts), contract, report, facts.target)
+
+
+def _refuse_broken_target(target: Contract) -> None:
+    for part in target.damage:
+        if is_tokenizer_file(part.file):
+            raise Refused(
+                f"the tokenizer in {target.name} cannot be used: {part.file}: {part.message}", hint=part.hint
+            )
+    if isinstance(target.vocabulary_or, Missing):
+        raise Refused(f"no tokenizer in {target.name}: {target.vocabulary_or.reason}")
 
 
 def _tokens_to_write(facts: Facts, rows: int) -> tuple[AddedToken, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokaudit.contract import Contract, Neighbour, Options, TableKind, TableValues
+from tokaudit.contract import Contract, Neighbour, Options, TableKind, TableValues, Values, present
 from tokaudit.contract.listing import ListedRow, ListedTable, Listing, Recorded, Wanted
 from tokaudit.errors import FactMissing, UsageError
 from tokaudit.load import Opening
@@ -28,13 +28,11 @@ def list_rows(
     """Read the tables and list the wanted rows of each, with what the ledger says of them.
 
     Raises UsageError for a token or an id that there is not and for the ledger of other tables, FactMissing
-    where no table could be read, and Unreadable.
+    where no table is found, and Unreadable where that may be because a part could not be read.
     """
     with Opening(path, tokenizer) as opening:
         contract = opening.contract(Options(deep=True))
-        values = contract.values
-        if not values.tables:
-            raise FactMissing(listed([f"{name}: {reason}" for name, reason in values.unread.items()]))
+        values = _values(contract)
         ids = [*(_id_of(contract, text) for text in wanted.tokens), *wanted.ids]
         for id in ids:
             if not any(id in table.ids for table in values.tables):
@@ -43,7 +41,18 @@ def list_rows(
         tables = tuple(
             _listed(contract, opening.model, table, wanted, ids, ledger) for table in values.tables
         )
-        return Listing(contract.name, tables, tuple(values.unread.items()), ledger)
+        return Listing(contract.name, tables, tuple(values.unread.items()), ledger, contract.damage)
+
+
+def _values(contract: Contract) -> Values:
+    """The rows, of one table at least. Raises as ``list_rows`` does."""
+    found = contract.values_or
+    if isinstance(found, Values) and found.tables:
+        return found
+    if contract.damage:
+        raise contract.damage[0]
+    unread = present(found).unread
+    raise FactMissing(listed([f"{name}: {reason}" for name, reason in unread.items()]))
 
 
 def _id_of(contract: Contract, text: str) -> int:
