@@ -122,10 +122,16 @@ class _Resolution:
 
     @cached_property
     def _stored_inputs(self) -> list[Stored]:
-        """The input table under its names; for a class without a record also under another prefix."""
+        """The input table under its names, or under another prefix where the class may call it so.
+
+        That is a class without a record, and one whose code lies beside the weights, whatever its name:
+        Florence-2 was published so before transformers had it.
+        """
         entry = self.record.input[0]
         found = self._stored(entry.names) or self._stored(entry.aliases)
-        return found if found or self._is_own else self._stored(self._under_other_prefixes(entry))
+        if found or (self._is_own and not self.config.has("auto_map")):
+            return found
+        return self._stored(self._under_other_prefixes(entry))
 
     def _under_other_prefixes(self, entry: TableRecord) -> tuple[str, ...]:
         """Tensors called as the record's but for the modules around: `transformer.embed_tokens.weight`."""
