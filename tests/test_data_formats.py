@@ -462,3 +462,13 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="more than one column is named") as caught:
         units_of(tmp_path / "ids.parquet")
     assert caught.value.code == "data-columns"
+
+
+def test_the_name_of_a_column_is_inert_in_a_message(tmp_path: Path) -> None:
+    name = "\x1b[31m\n::error::x"
+    lines = [json.dumps({name: ids}) + "\n" for ids in ([1], "no ids")]
+    (tmp_path / "ids.jsonl").write_text("".join(lines))
+    with pytest.raises(Unreadable) as caught:
+        counted(tmp_path / "ids.jsonl", MEASURE)
+    assert caught.value.message.isprintable()
+    assert "::" not in caught.value.message

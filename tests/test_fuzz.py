@@ -5,16 +5,22 @@ Everything here is derandomised, so that CI says the same each time; ``python to
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
+import os
 import re
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
-from fuzz import headers, tokenizer_files
+import torch
+from fuzz import adapters, archives, data_files, headers, ledger_files, pickles, references, tokenizer_files
 from fuzz.properties import (
     CHECKS,
     STRICTER,
@@ -37,9 +43,14 @@ from tokenizers import Tokenizer
 import tokaudit
 import tokaudit.formats.safetensors
 from tokaudit.audit import run
+from tokaudit.contract.ledger import Ledger
+from tokaudit.data.plan import plan
+from tokaudit.errors import Unreadable
 from tokaudit.formats.safetensors import DamagedWeights, read_header
 from tokaudit.load import load
+from tokaudit.pickles import worker
 from tokaudit.sources import open_source
+from tokaudit.training import ledger_file
 
 PROJECT = Path(__file__).resolve().parents[1]
 FOUND = Path(__file__).parent / "fuzz" / "found"
@@ -47,8 +58,11 @@ COMMANDS: dict[str, str] = json.loads((FOUND / "commands.json").read_text(encodi
 # On one core all of it takes a minute. A tokenizer costs a process; a file of settings next to nothing.
 INPUTS = {
     "headers": 20, "index": 20, "tokenizer": 20, "config": 15, "template": 10, "lock": 15, "settings": 40,
-    "resize": 10, "anything": 15, "hostile": 15,
+    "resize": 10, "anything": 15, "hostile": 15, "adapter": 10, "data": 8, "ledger": 8, "optimizer": 8,
+    "pair": 4,
 }  # fmt: skip
+# Held against a library each, and inputs of each.
+AGAINST = {"arrays": 150, "tables": 25, "pickles": 25, "ledgers": 40, "pairs": 5}
 
 
 def tried(examples: int) -> settings:
@@ -69,16 +83,17 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_input_that_failed_once_does_not_fail_again(name: str, tmp_path: Path) -> None:
-    holds(write(files_of(FOUND / name), tmp_path / "model"), COMMANDS[name])
+    what = COMMANDS[name]
+    CHECKS.get(what, holds)(write(files_of(FOUND / name), tmp_path / "model"), what)
 
 
 def test_every_target_is_tried() -> None:
-    assert set(CHECKS) == set(TARGETS) == {*INPUTS, "parser", "numbering"}
+    assert set(CHECKS) == set(TARGETS) == {*INPUTS, *AGAINST, "parser", "numbering"}
 
 
 def test_every_input_that_failed_once_is_replayed() -> None:
     assert {path.name for path in FOUND.iterdir() if path.is_dir()} == set(COMMANDS)
-    assert set(COMMANDS.values()) <= set(command_names())
+    assert set(COMMANDS.values()) <= {*command_names(), *AGAINST}
 
 
 @pytest.mark.parametrize("target", INPUTS)
@@ -151,6 +166,121 @@ def test_ids_and_the_verdict_on_them_are_those_of_the_library(empty: Any) -> Non
         ids_are_those_of_the_library(folder, contract, run(contract))
 
     check()
+
+
+@pytest.mark.parametrize("target", AGAINST)
+def test_what_is_read_is_what_the_library_reads(target: str, empty: Any) -> None:
+    """Ids as NumPy, json and pyarrow have them, shapes and rows as torch, a ledger as it was written."""
+
+    @tried(AGAINST[target])
+    @given(TARGETS[target])
+    def check(files: Files) -> None:
+        CHECKS[target](write(files, empty()), "")
+
+    check()
+
+
+def npz(*arrays: tuple[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    return archives.repacked([(f"{name}.npy", data) for name, data in arrays], method)
+
+
+IDS = data_files.npy(np.arange(3))
+DATA_REFUSED_ON_PURPOSE = {
+    "several columns": ("ids.npz", npz(("x", IDS), ("y", IDS))),
+    "a header in another spelling": ("ids.npy", IDS.replace(b"'", b'"')),
+    "another compression": ("ids.npz", npz(("ids", IDS), method=zipfile.ZIP_BZIP2)),
+    "an array that ends before its member": ("ids.npz", npz(("ids", IDS + b"\0"))),
+}
+
+
+@pytest.mark.parametrize("difference", references.STRICTER_DATA)
+def test_token_data_that_only_tokaudit_refuses_is_refused_for_the_reason_in_the_table(
+    difference: str, tmp_path: Path
+) -> None:
+    name, data = DATA_REFUSED_ON_PURPOSE[difference]
+    (tmp_path / name).write_bytes(data)
+    assert references.LIBRARIES[Path(name).suffix](tmp_path / name, "")
+    with pytest.raises(Unreadable) as caught:
+        for unit in plan(str(tmp_path / name), None, 3, 1):
+            list(unit.blocks())
+    form, reason = references.STRICTER_DATA[difference]
+    assert re.search(form, f"{Path(name).suffix} {caught.value.code}: {caught.value.message}")
+    page = " ".join((PROJECT / "docs" / "data.md").read_text(encoding="utf-8").split())
+    assert f"- {difference}: {reason}" in page
+
+
+@pytest.mark.parametrize("act", [lambda: importlib.import_module("this"), lambda: open(os.devnull)])  # noqa: SIM115
+def test_a_pickle_that_got_anything_done_would_be_noticed(act: Callable[[], object]) -> None:
+    def watched() -> None:
+        with references.Watched():
+            act()
+
+    with pytest.raises(AssertionError, match="imported or run"):
+        references.apart(watched)
+
+
+STATE = {"state": {0: {"exp_avg": torch.zeros(3, 2)}}, "param_groups": []}
+SAVED = archives.members(pickles.saved(STATE))
+STATES_REFUSED_ON_PURPOSE = {
+    "an archive that Python cannot open": archives.repacked([*SAVED.items()], comment=b"PK\5\6"),
+    "a compressed pickle": archives.repacked([*SAVED.items()], zipfile.ZIP_DEFLATED),
+    "several pickles in one archive": archives.repacked([*SAVED.items(), *SAVED.items()]),
+}
+
+
+@pytest.mark.parametrize("difference", references.STRICTER_STATES)
+def test_a_state_that_only_tokaudit_refuses_is_refused_for_the_reason_in_the_table(
+    difference: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "optimizer.pt"
+    path.write_bytes(STATES_REFUSED_ON_PURPOSE[difference])
+    assert torch.load(path, weights_only=True)["state"].keys() == {0}
+    with path.open("rb") as file, pytest.raises(ValueError) as caught:  # noqa: PT011
+        worker.shapes(file.fileno())
+    form, reason = references.STRICTER_STATES[difference]
+    assert re.search(form, str(caught.value))
+    assert f"- {difference}: {reason}" in " ".join((worker.__doc__ or "").split())
+
+
+def test_what_the_libraries_write_is_read(tmp_path: Path) -> None:
+    """The tables of what is stricter hide nothing that a library writes."""
+
+    @tried(60)
+    @given(data_files.arrays(), st.sampled_from([None, (1, 0), (2, 0), (3, 0)]))
+    def check(array: Any, version: tuple[int, int] | None) -> None:
+        data = data_files.npy(array, version)
+        for name, written_data in (("ids.npy", data), ("ids.npz", npz(("ids", data), ("x", IDS)))):
+            (tmp_path / name).write_bytes(written_data)
+            units = plan(str(tmp_path / name), None, 3, 1)
+            references.assert_counts(references.counted(units), array.ravel(order="K").tolist())
+
+    check()
+
+
+def test_a_ledger_that_was_saved_is_the_same_when_it_is_read(tmp_path: Path) -> None:
+    @tried(40)
+    @given(ledger_files.ledgers())
+    def check(ledger: Ledger) -> None:
+        (tmp_path / "run.ledger").write_bytes(ledger_files.saved(ledger))
+        assert references.plain(ledger_file.read(tmp_path / "run.ledger")) == references.plain(ledger)
+
+    check()
+
+
+def test_an_adapter_is_at_odds_with_its_base_exactly_where_its_rows_or_ids_are(empty: Any) -> None:
+    seen: set[frozenset[str]] = set()
+
+    @tried(60)
+    @given(adapters.of_other_rows())
+    def check(case: tuple[Files, set[str]]) -> None:
+        files, expected = case
+        report = tokaudit.check(write(files, empty()), select=["TA801", "TA804"])
+        assert {finding.rule for finding in report.findings} == expected
+        assert len(report.checked) == 2, report.skipped
+        seen.add(frozenset(expected))
+
+    check()
+    assert len(seen) == 4, seen
 
 
 # Locks ----------------------------------------------------------------------------------------------------

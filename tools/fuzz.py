@@ -162,11 +162,7 @@ class _Folder:
 def _place(error: Exception) -> str:
     """Where it failed: the innermost line of tokaudit, or of the properties, and the kind of error."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if "/tokaudit/" in frame.filename or frame.filename.endswith("properties.py")
-    ]
+    own = [frame for frame in frames if "/tokaudit/" in frame.filename or "/tests/fuzz/" in frame.filename]
     last = (own or frames)[-1]
     words = str(error).split("\n")[0][:60] if isinstance(error, AssertionError) else ""
     words = "".join("N" if char.isdigit() else char for char in words)

@@ -16,22 +16,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import jsonschema
 from models import base, build
-from reports import ACTIVE, without_commands
 from safetensors import SafetensorError, deserialize
-from test_ci_reporters import SARIF_SCHEMA, assert_code_scanning_takes
 from test_resize_properties import assert_as_planned
 from tokenizers import Tokenizer
 
-import tokaudit
-import tokaudit.reporters
+from fuzz.adapters import BASE
+from fuzz.ledger_files import LEDGER
+from fuzz.pairs import OTHER, pair_is_compared
+from fuzz.pickles import MARKER
+from fuzz.references import (
+    data_is_counted_as_the_library_does,
+    ledger_is_read_or_refused,
+    state_is_read_as_torch_does,
+    tables_are_counted_as_pyarrow_does,
+)
 from fuzz.targets import REQUEST, TARGETS
+from fuzz.texts import is_inert, is_one_line, report_renders
 from tokaudit import audit, baseline, configuration
-from tokaudit.cli import main, streams
-from tokaudit.contract import Contract, Loaded, Vocabulary
+from tokaudit.cli import main
+from tokaudit.contract import Contract, Loaded, Options, Vocabulary
+from tokaudit.contract.data import DataOptions
 from tokaudit.errors import TokauditError, Unreadable, UsageError
 from tokaudit.formats.safetensors import DamagedWeights, read_header
 from tokaudit.load import load
@@ -43,8 +49,6 @@ from tokaudit.sources import open_source
 from tokaudit.tokenizing import effective_ids
 
 SECONDS = 30.0  # of processor time, for all that one input is put to; half a dozen audits and a command
-LONGEST_MESSAGE = 1000  # characters
-_SCHEMAS = Path(tokaudit.reporters.__file__).parent
 
 # How the safetensors library and tokaudit differ, by what the refusal says ---------------------------------
 
@@ -140,62 +144,22 @@ def ids_are_those_of_the_library(folder: Path, contract: Contract, report: Repor
     assert bool(said) == moved, (moved, said)
 
 
-# Errors ---------------------------------------------------------------------------------------------------
+# Audits --------------------------------------------------------------------------------------------------
 
 
-def is_one_line(error: TokauditError) -> None:
-    """As whoever catches it sees it, and as the command line prints it: two lines at most, with the hint."""
-    assert error.message.isprintable(), repr(error.message)
-    assert len(error.message) < LONGEST_MESSAGE, f"{len(error.message)} characters"
-    lines = streams.error_lines([error])
-    is_inert(lines, "error")
-    assert len(lines.splitlines()) <= 2, lines
-
-
-# Reports --------------------------------------------------------------------------------------------------
-
-
-def is_inert(text: str, what: str) -> None:
-    """Nothing in it acts on a terminal or a CI log, but for the commands of the github format."""
-    rest = without_commands(text)
-    found = ACTIVE.search(rest)
-    assert found is None, f"{what}: raw U+{ord(found[0]):04X}"
-    assert not re.search(r"(?m)^\s*::", rest), f"{what}: a workflow command"
-    assert "##[" not in rest, f"{what}: a workflow command"
-    rest.encode()
-
-
-@functools.cache
-def _validator(schema: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads((_SCHEMAS / f"{schema}.schema.json").read_bytes()))
-
-
-def report_renders(report: Report) -> None:
-    """In every format, inert, and readable for those who read it."""
-    for format in names():
-        text = reporter(format).render([report], View())
-        is_inert(text, format)
-        assert not text or text.endswith("\n"), format
-        if format == "json":
-            _validator("report").validate(json.loads(text))
-        elif format == "sarif":
-            log = json.loads(text)
-            for run in log["runs"]:
-                del run["tool"]["driver"]["rules"][1:]  # the same each time, and most of the log
-            SARIF_SCHEMA.validate(log)
-            assert_code_scanning_takes(log)
-        elif format == "gitlab":
-            assert isinstance(json.loads(text), list)
-        elif format == "junit":
-            ElementTree.fromstring(text)
-    for view in (View(verbose=True, width=40), View(quiet=True, unicode=False)):
-        is_inert(reporter("terminal").render([report], view), "terminal")
+def options_for(folder: Path) -> Options:
+    """What the input has beside a model: the base of an adapter, token data, the state of an optimizer."""
+    return Options(
+        base=str(folder / BASE) if (folder / BASE).is_dir() else None,
+        optimizer=str(folder / "optimizer") if (folder / "optimizer").is_dir() else None,
+        data=DataOptions((str(folder / "data"),), jobs=2) if (folder / "data").is_dir() else None,
+    )
 
 
 def audit_is_decided(folder: Path) -> tuple[Contract, Report] | None:
     """The audit ends with a report, or a documented error (then there is None), and no rule fails."""
     try:
-        contract = load(folder)
+        contract = load(folder, options=options_for(folder))
     except Unreadable as error:
         is_one_line(error)
         return None
@@ -208,7 +172,7 @@ def audit_is_decided(folder: Path) -> tuple[Contract, Report] | None:
 
 
 def audit_says_the_same_again(folder: Path, report: Report) -> None:
-    again = audit.run(load(folder))
+    again = audit.run(load(folder, options=options_for(folder)))
     view = View(verbose=True)
     assert reporter("json").render([again], view) == reporter("json").render([report], view)
 
@@ -234,11 +198,11 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "lock": ["lock", model, "--output", "-"],
         "hash": ["hash", model],
         "diff": ["diff", model, other],
-        "diff --merge": ["diff", other, model, "--use", "merge", "--format", "json"],
+        "diff --merge": ["diff", other, model, "--for", "merge", "--format", "json"],
         "rows": ["rows", model, "--worst", "3"],
         "rows --format csv": ["rows", model, "--format", "csv"],
         "cost": ["cost", model],
-        "resize --plan": ["resize", model, out, "--add-token", "<new>", "--plan", "json"],
+        "resize --dry-run": ["resize", model, out, "--add-token", "<new>", "--dry-run", "-f", "json"],
         "resize --rows": ["resize", model, out, "--rows", "400", "--dry-run"],
     }
     if (folder / "tokaudit.lock").exists():
@@ -256,6 +220,41 @@ def commands(folder: Path) -> dict[str, list[str]]:
             "--baseline",
             str(folder / "baseline.json"),
         ]
+    if (folder / BASE).is_dir():
+        found["check --base"] = ["check", model, "--isolated", "--base", str(folder / BASE), "--deep"]
+    if (folder / "data").is_dir():
+        data = str(folder / "data")
+        found |= {
+            "data": ["data", data, "--tokenizer", other, "--isolated", "--verbose"],
+            "data --dtype": [
+                "data",
+                data,
+                "--tokenizer",
+                other,
+                "--isolated",
+                "--dtype",
+                "int64",
+                "-f",
+                "json",
+            ],
+            "check --data": ["check", other, "--isolated", "--data", data, "--deep"],
+        }
+    if (folder / "optimizer").is_dir():
+        state = str(folder / "optimizer")
+        found["check --optimizer"] = ["check", other, "--isolated", "--optimizer", state, "--verbose"]
+    if (folder / "optimizer.pt").exists():
+        found["resize --optimizer"] = ["resize", model, out, "--rows", "400", "--optimizer"]
+    if (folder / LEDGER).exists():
+        recorded = ["rows", other, "--ledger", str(folder / LEDGER)]
+        found |= {"rows --ledger": recorded, "rows --ledger, all": [*recorded, "--format", "json"]}
+    if (folder / OTHER).is_dir():
+        second = str(folder / OTHER)
+        found |= {
+            "diff a pair": ["diff", model, second, "--deep"],
+            "diff --for merge": ["diff", model, second, "--for", "merge", "--format", "json"],
+            "diff --for speculative": ["diff", second, model, "--for", "speculative"],
+            "cost --tokenizer": ["cost", model, "--tokenizer", second, "--add", "3", "--format", "json"],
+        }
     return found
 
 
@@ -263,8 +262,10 @@ def commands(folder: Path) -> dict[str, list[str]]:
 def command_names() -> tuple[str, ...]:
     """The names of all commands, for any input; one that needs a file which is not there is not run."""
     with tempfile.TemporaryDirectory() as name:
-        for file in ("tokaudit.lock", "baseline.json"):
+        for file in ("tokaudit.lock", "baseline.json", "optimizer.pt", LEDGER):
             Path(name, file).touch()
+        for inner in (BASE, "data", "optimizer", OTHER):
+            Path(name, inner).mkdir()
         return tuple(commands(Path(name)))
 
 
@@ -385,6 +386,7 @@ def holds(folder: Path, command: str) -> None:
         raise AssertionError(f"{type(error).__name__} where none may leave: {error}") from error
     finally:
         del os.environ["TOKAUDIT_DEBUG"]
+    assert not Path(MARKER).exists(), "a command in a pickle was run"
     took = time.process_time() - began
     assert took < SECONDS, f"took {took:.0f} s"
     assert not _children(), "a process stays behind"
@@ -400,5 +402,10 @@ CHECKS: Mapping[str, Callable[[Path, str], None]] = {
     **dict.fromkeys(TARGETS, holds),
     "parser": lambda folder, command: agrees_with_the_library(folder),
     "numbering": lambda folder, command: numbers_as_the_library(folder),
+    "arrays": lambda folder, command: data_is_counted_as_the_library_does(folder),
+    "tables": lambda folder, command: tables_are_counted_as_pyarrow_does(folder),
+    "pickles": lambda folder, command: state_is_read_as_torch_does(folder),
+    "ledgers": lambda folder, command: ledger_is_read_or_refused(folder),
+    "pairs": lambda folder, command: pair_is_compared(folder),
 }
-"""What must hold for the inputs of a target; the last two are about one part alone, and fast."""
+"""What must hold for the inputs of a target; all but the first are about one part alone, and fast."""

@@ -18,10 +18,19 @@ from models import FIXTURES, base, build
 from releases import RELEASES, build_release
 
 import tokaudit
-from fuzz import headers, templates, tokenizer_files
+from fuzz import (
+    adapters,
+    checkpoints,
+    data_files,
+    headers,
+    ledger_files,
+    pairs,
+    pickles,
+    templates,
+    tokenizer_files,
+)
 from fuzz.values import INTEGERS, JSON, ODD, TEXTS, bitten, damaged, written
 from tokaudit.choices import READERS
-from tokaudit.tokenizing import effective_ids
 
 Files = dict[str, bytes]
 HOSTILE_CASES = Path(__file__).resolve().parents[1] / "hostile" / "make_bad.py"
@@ -57,6 +66,7 @@ def model(number: int) -> Mapping[str, bytes]:
 
 MODELS = st.integers(0, len(_corpus()) - 1).map(model)
 LLAMA = dict(model(0))
+LLAMA_ALONE = {name: data for name, data in LLAMA.items() if not name.endswith(".safetensors")}
 
 
 def _document(data: bytes) -> Any:
@@ -344,34 +354,7 @@ FRESH = st.text("etaoinshrdlu <>|_", min_size=2, max_size=7).map(lambda text: f"
 @st.composite
 def resizes(draw: st.DrawFn) -> Files:
     """A small model with any tokenizer that loads, and what is asked of a resize."""
-    document = draw(tokenizer_files.sound())
-    vocab = document["model"]["vocab"]
-    ids = list(vocab.values()) if isinstance(vocab, dict) else list(range(len(vocab)))
-    ids += [entry["id"] for entry in document["added_tokens"] if entry["id"] < 99]
-    if draw(st.integers(0, 3)):  # as most are: no holes, and every entry at the id that it gets
-        _straighten(document)
-        ids = range(_count(document))
-    rows = max(0, max(ids, default=-1) + 1 + draw(st.sampled_from([0, 0, 0, 1, 5, -1])))
-    dtype, size = draw(st.sampled_from([("F32", 4), ("F16", 2), ("BF16", 2)]))
-    names = ["model.embed_tokens.weight", "lm_head.weight"][: draw(st.integers(1, 2))]
-    length = rows * 2 * size
-    header = {
-        name: {"dtype": dtype, "shape": [rows, 2], "data_offsets": [place * length, (place + 1) * length]}
-        for place, name in enumerate(names)
-    }
-    tied = len(names) == 1
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": rows,
-        "hidden_size": 2,
-        "tie_word_embeddings": tied,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "intermediate_size": 2,
-    }
-    number = b"\x01" * size if dtype == "F32" else b"\x3c\x2c"
-    data = (number * (length // size))[:length] * len(names)
+    found = draw(checkpoints.small())
     tokens = draw(
         st.lists(
             st.fixed_dictionaries(
@@ -396,39 +379,19 @@ def resizes(draw: st.DrawFn) -> Files:
             },
         )
     )
-    found = {
-        **tokenizer_files.as_file(document),
-        "config.json": written(config),
-        "model.safetensors": headers.file_bytes(written(header), data),
-        REQUEST: written(request),
-    }
+    found[REQUEST] = written(request)
     if draw(st.integers(0, 7)) == 0:
         found["tokenizer_config.json"] = written(draw(tokenizer_files.settings_files()))
     return found
 
 
-def _count(document: Any) -> int:
-    vocab = document["model"]["vocab"]
-    base = set(vocab) if isinstance(vocab, dict) else {piece for piece, _ in vocab}
-    return len(vocab) + len({entry["content"] for entry in document["added_tokens"]} - base - {""})
-
-
-def _straighten(document: Any) -> None:
-    """Ids in order, from 0, without holes, each added token at the id that the library gives it; and nothing
-    speaks of tokens that there are not."""
-    document["post_processor"] = None
-    vocab = document["model"]["vocab"]
-    if isinstance(vocab, dict):
-        ids = document["model"]["vocab"] = {content: id for id, content in enumerate(vocab)}
-        document["model"]["unk_token"] = next(iter(vocab))
-    else:
-        vocab[:] = list({piece: [piece, score] for piece, score in vocab}.values())
-        ids = {piece: id for id, (piece, _) in enumerate(vocab)}
-        if document["model"]["unk_id"] is not None:
-            document["model"]["unk_id"] = 0
-    given = effective_ids(ids, (entry["content"] for entry in document["added_tokens"]))
-    entries = {entry["content"]: entry for entry in document["added_tokens"] if entry["content"]}
-    document["added_tokens"] = [{**entry, "id": given[content]} for content, entry in entries.items()]
+@st.composite
+def optimizer_inputs(draw: st.DrawFn) -> Files:
+    """The state of an optimizer, perhaps also the one that lies beside a model."""
+    found = draw(pickles.optimizers())
+    if draw(st.integers(0, 3)) == 0:
+        found |= {**LLAMA, "optimizer.pt": draw(pickles.STATE_FILES)}
+    return found
 
 
 # Anything -------------------------------------------------------------------------------------------------
@@ -472,4 +435,14 @@ TARGETS: Mapping[str, st.SearchStrategy[Files]] = {
     "hostile": mauled(st.deferred(lambda: st.sampled_from(_catalogue()))),
     "parser": headers.FILES.map(lambda data: {"model.safetensors": data}),
     "numbering": tokenizer_files.sound().map(tokenizer_files.as_file),
+    "adapter": adapters.adapters(),
+    "data": data_files.folders().map(lambda files: LLAMA_ALONE | files),
+    "arrays": data_files.alone(),
+    "tables": data_files.alone(data_files.table_files()),
+    "ledger": ledger_files.LEDGERS,
+    "ledgers": ledger_files.LEDGERS,
+    "optimizer": optimizer_inputs(),
+    "pickles": pickles.optimizers(),
+    "pair": pairs.pairs(),
+    "pairs": pairs.pairs(),
 }

@@ -16,7 +16,7 @@ from tokaudit.data.columns import choose
 from tokaudit.errors import Unreadable
 from tokaudit.formats import limits
 from tokaudit.sources import open_named
-from tokaudit.text import json_kind, json_value
+from tokaudit.text import json_kind, json_value, pointed
 
 _READ_BYTES = 1 << 20
 _FIRST_LINES = 100  # of which one must show the columns
@@ -86,7 +86,7 @@ class LinesUnit:
         rows.add(ids, labels)
 
     def _integers(self, value: object, key: str, number: int) -> array[int]:
-        where = f"line {number + 1}" + (f", {key}" if key else "")
+        where = f"line {number + 1}" + (f", {pointed(key)}" if key else "")
         if not isinstance(value, list):
             reason = f"{where}: expected a list of integers, found {json_kind(value)}"
             raise Unreadable("data-dtype", self.column.file, reason)

@@ -15,6 +15,13 @@ The files:
 - torch.distributed.checkpoint: ``.metadata`` is a pickle of a ``Metadata``, whose ``state_dict_metadata`` has
   the size of each tensor by its name.
 - DeepSpeed: ``*_model_states.pt`` has ``param_shapes``; the moments themselves are one flat tensor.
+
+What `torch.load(weights_only=True)` loads and this refuses:
+
+- an archive that Python cannot open: torch's own reader of archives passes over some damage; torch writes
+  none.
+- a compressed pickle: torch stores everything as it is; a pickle may grow a thousandfold when it is unpacked.
+- several pickles in one archive: which of them a version of torch reads is not stated anywhere.
 """
 
 from __future__ import annotations
