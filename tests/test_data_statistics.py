@@ -329,3 +329,16 @@ def test_memory_stays_bounded_whatever_the_size_of_the_file(tmp_path: Path) -> N
     found = token_data.counted(large, MEASURE, dtype="uint16")
     assert found.count(0) == 1 << 29
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_parts_that_are_merged_while_others_are_counted_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        WRITERS["ids.npy"](tmp_path / f"{number}.npy", [[number, 7, 310]])
+    options = DataOptions((str(tmp_path),))
+    at_the_end, _ = read_all(options, MEASURE)
+    monkeypatch.setattr(read, "LEAST_BYTES", 1)  # each file by itself
+    monkeypatch.setattr(read, "_WAITING_BYTES", 1)
+    assert read_all(options, MEASURE)[0] == at_the_end
+    assert at_the_end.items == 15

@@ -22,7 +22,7 @@ MOST_UNITS = 1024  # that one process counts
 SHARES = 4  # of a worker: those that are done early take from the others
 LARGEST_ID = (1 << 63) - 1  # that torch compares with; a configuration may state any number
 MOST_BINS = 1 << 24  # ids that are counted one by one; a tokenizer may declare any id
-_MERGED = 64  # parts that wait to be merged: each has a count of every id
+_WAITING_BYTES = 64 << 20  # of parts that wait to be merged: each has a count of every id
 _PLANNED = 64  # files that are planned together
 
 
@@ -150,7 +150,7 @@ def count(
             continue
         problems += found.problems
         parts.append(found.statistics)
-        if len(parts) >= _MERGED:
+        if len(parts) * measure.bins * 8 >= _WAITING_BYTES:
             parts = [merged(parts, measure.bins)]
     return merged(parts, measure.bins)
 
