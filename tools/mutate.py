@@ -113,7 +113,7 @@ class Reached:
 class Tests:
     reaching: Mapping[tuple[str, int], Sequence[str]]
     of_file: Mapping[str, Sequence[str]]
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float]  # of processor time
     reach: Mapping[str, int]  # how many lines a test reaches: few for the test of a unit
     imported: Lines  # lines that run when their file is imported
 
@@ -280,20 +280,24 @@ class Running:
         factory._given_basetemp, factory._basetemp = folder / "files", None
         self.items = {item.nodeid: item for item in session.items}
         self.failed = failed
-        self.seconds: Counter[str] = Counter()
         session.config.pluginmanager.register(self)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed(report.nodeid)
 
-    def run(self, names: Sequence[str]) -> Iterator[str]:
-        """Each name after its test has run."""
+    def run(self, names: Sequence[str]) -> Iterator[tuple[str, float]]:
+        """Each name after its test has run, with the seconds of processor time that it took."""
         for name, following in zip(names, [*names[1:], None], strict=True):
             item, nextitem = self.items[name], self.items[following] if following else None
+            began = _seconds_taken()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
-            yield name
+            yield name, _seconds_taken() - began
+
+
+def _seconds_taken() -> float:
+    """Of processor time, by this process and those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def noticed(session: Any, tests: Sequence[str], folder: Path) -> str:
@@ -310,10 +314,10 @@ def measured(session: Any, root: Path, tests: Sequence[str], folder: Path) -> di
     reached, failed, found = Reached(root), set[str](), {}
     running = Running(session, folder, failed.add)
     reached.start()
-    for name in running.run(tests):
+    for name, seconds in running.run(tests):
         lines = reached.stop()
-        if name not in failed and running.seconds[name] < SLOWEST:
-            found[name] = running.seconds[name], sorted(lines)
+        if name not in failed and seconds < SLOWEST:
+            found[name] = seconds, sorted(lines)
         reached.start()
     reached.stop()
     return found
