@@ -10,15 +10,12 @@ do: the smallest and the largest id, `ids.aminmax()`, read once.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import transformers
+from bench import machine, measure, parser
 
 from tokaudit.training.batch import audit_against, audit_batch
 from tokaudit.training.expectations import expectations
@@ -35,19 +32,12 @@ def sample(sequences: int, length: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def bounds(batch: dict[str, torch.Tensor]) -> list[int]:
+    return [int(end) for end in batch["input_ids"].aminmax()]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
+    runs = parser(__doc__, runs=5, writes=False).parse_args().runs
     model = transformers.AutoModelForCausalLM.from_pretrained(TINYLM, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters())
     expected = expectations(model)
@@ -57,25 +47,23 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    print(
-        f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads,"
-    )
-    print(f"load average {os.getloadavg()[0]:.1f}; best of {runs} runs in turns\n")
+    machine(f"torch {torch.__version__} with {torch.get_num_threads()} threads")
+    print(f"best of {runs} runs in turns\n")
     print("| batch | training step | `audit_batch` | for many | bounds alone |")
     print("| --- | --- | --- | --- | --- |")
     for sequences, length in SHAPES:
         batch = sample(sequences, length)
-        works: list[Callable[[], object]] = [
-            lambda batch=batch: step(batch),  # type: ignore[misc]
-            lambda batch=batch: audit_batch(batch, model),  # type: ignore[misc]
-            lambda batch=batch: audit_against(expected, batch),  # type: ignore[misc]
-            lambda batch=batch: [int(end) for end in batch["input_ids"].aminmax()],  # type: ignore[misc]
-        ]
-        times = [
-            min(column)
-            for column in zip(*([timed(work) for work in works] for _ in range(runs)), strict=True)
-        ]
-        cells = [f"{best * 1e3:.2f} ms, {100 * best / times[0]:.2f} %" for best in times]
+        seconds = measure(
+            {
+                "step": partial(step, batch),
+                "audit_batch": partial(audit_batch, batch, model),
+                "for many": partial(audit_against, expected, batch),
+                "bounds": partial(bounds, batch),
+            },
+            runs,
+        )
+        best = [min(each) for each in seconds.values()]
+        cells = [f"{each * 1e3:.2f} ms, {100 * each / best[0]:.2f} %" for each in best]
         print(f"| {sequences} x {length} | {' | '.join(cells)} |")
 
 

@@ -18,17 +18,12 @@ the whole command, once.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
-import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from check import PROJECT, measure, row, run
+from bench import HEAD, PROJECT, machine, measure, parser, row, run, scratch, tokaudit
 
 from tokaudit.contract.data import DataOptions
 from tokaudit.data import read
@@ -75,18 +70,15 @@ def processes(file: Path, jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how fast token data is counted.")
-    parser.add_argument("--work", type=Path, help="where to write; default: the temporary directory")
-    parser.add_argument("--ids", type=int, default=400_000_000, help="how many ids of 2 bytes")
-    parser.add_argument("--runs", type=int, default=5, help="how often each line is timed")
-    call = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=call.work, prefix="tokaudit-benchmark-") as folder:
-        file = Path(folder) / "train.bin"
+    options = parser(__doc__, runs=5)
+    options.add_argument("--ids", type=int, default=400_000_000, help="how many ids of 2 bytes")
+    call = options.parse_args()
+    with scratch(call) as work:
+        file = work / "train.bin"
         write_ids(file, call.ids)
-        machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
-        print(f"{machine}, load average {os.getloadavg()[0]:.1f}")
+        machine(f"NumPy {np.__version__}")
         print(f"{call.ids:,} ids of uint16, {2 * call.ids / 1e9:.1f} GB\n")
-        print(f"  {'':34}{'best':>8}{'median':>15}")
+        print(f"  {'':34}{HEAD}")
         seconds = measure(
             {
                 "numpy.max": partial(largest, file),
@@ -102,9 +94,8 @@ def main() -> None:
         one, two = min(seconds["one process"]), min(seconds["two processes"])
         print(f"\n  two processes against one: {one / two:.2f}x")
         began = time.perf_counter()
-        tokenizer = str(PROJECT / "fixtures" / "tinylm")
-        command = ("data", str(file), "--tokenizer", tokenizer, "--dtype", "uint16")
-        run((sys.executable, "-c", "from tokaudit.cli import main; main()", *command))
+        tokenizer = PROJECT / "fixtures" / "tinylm"
+        run(tokaudit("data", file, "--tokenizer", tokenizer, "--dtype", "uint16"), codes=(0, 1))
         print(f"  the whole command: {time.perf_counter() - began:.2f} s")
 
 

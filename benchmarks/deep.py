@@ -18,15 +18,12 @@ rows, indicators, classes. Needs Linux and 3 GB of disk; what it writes is remov
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 
-from check import Command, check, measure, peak_memory, read_once, row, run
+from bench import HEAD, Command, machine, measure, parser, peak_memory, row, run, scratch, tokaudit
+from check import read_once
 from checkpoint import Shape, Tables, build, synthesise_tokenizer
 
 from tokaudit.contract import Contract
@@ -76,26 +73,21 @@ def whole_norms(model: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure `tokaudit check --deep` on two large tables.")
-    parser.add_argument("--work", type=Path, help="where to build; default: the temporary directory")
-    parser.add_argument("--rows", type=int, default=129_024, help="of each table")
-    parser.add_argument("--runs", type=int, default=5, help="how often each command is timed")
-    call = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=call.work, prefix="tokaudit-benchmark-") as folder:
-        work = Path(folder).resolve()
+    options = parser(__doc__, runs=5)
+    options.add_argument("--rows", type=int, default=129_024, help="of each table")
+    call = options.parse_args()
+    with scratch(call) as work:
         tokenizer = work / "tokenizer.json"
         synthesise_tokenizer(tokenizer)
         made = build(work / "model", tokenizer, Shape(call.rows, 0, HIDDEN), Tables.UNTIED)
         spans = [made.spans[name] for name in TABLES]
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-        machine = f"{os.cpu_count()} cores, {memory:.0f} GB of memory, Python {platform.python_version()}"
-        print(f"{machine}, load average {os.getloadavg()[0]:.1f}")
+        machine()
         print(f"two tables of {call.rows:,} x {HIDDEN}, {sum(span.nbytes for span in spans) / 1e9:.1f} GB")
         commands = {
             "norms of whole tensors (b)": norms(made.path),
             "start of Python and torch": only_torch(),
-            "check": check(made.path),
-            "check --deep": check(made.path, "--deep"),
+            "check": tokaudit("check", made.path),
+            "check --deep": tokaudit("check", made.path, "--deep"),
         }
         seconds = measure(
             {
@@ -110,7 +102,7 @@ def main() -> None:
             ("against reading (a)", "read once (a)"),
             ("against norms (b)", "norms of whole tensors (b)"),
         ):
-            print(f"\n{title:36}{'best':>8}{'median':>15}{'itself':>17}{'child':>9}")
+            print(f"\n{title:36}{HEAD}{'itself':>17}{'child':>9}")
             for name, times in seconds.items():
                 peak = peak_memory(commands[name]) if name in commands and title.endswith("(b)") else None
                 row(name, times, seconds[floor], peak)

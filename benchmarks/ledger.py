@@ -23,6 +23,7 @@ import time
 from contextlib import nullcontext
 
 import torch
+from bench import parser
 from torch import nn
 
 from tokaudit.training import GradientLedger
@@ -96,16 +97,14 @@ def in_another_process(*, watched: bool) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, default in (("rows", 32000), ("hidden", 512), ("tokens", 2048), ("layers", 4), ("runs", 7)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--passes", type=int, default=1, help="backward passes of a step")
-    parser.add_argument("--threads", type=int, help="default: what torch takes")
-    parser.add_argument("--untied", action="store_true")
-    parser.add_argument("--peak", choices=("plain", "watched"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    made = parser(__doc__, runs=7, writes=False)
+    for name, default in (("rows", 32000), ("hidden", 512), ("tokens", 2048), ("layers", 4)):
+        made.add_argument(f"--{name}", type=int, default=default)
+    made.add_argument("--passes", type=int, default=1, help="backward passes of a step")
+    made.add_argument("--threads", type=int, help="default: what torch takes")
+    made.add_argument("--untied", action="store_true")
+    made.add_argument("--peak", choices=("plain", "watched"), help=argparse.SUPPRESS)
+    options = made.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.peak:

@@ -10,23 +10,18 @@ one model at a time already uses a little of a second core.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import importlib.util
 import json
-import os
-import platform
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
 from types import ModuleType
 
-PROJECT = Path(__file__).resolve().parents[1]
+from bench import PROJECT, machine, measure, parser, run, scratch, tokaudit
+
+from tokaudit.parallel import cores
+
 BASES = ("llama", "bert", "t5")
 LOOPED = 10  # models of the loop; the others would take as long each
 
@@ -56,10 +51,7 @@ def build(registry: Path, models: int) -> None:
 def check(*paths: Path, jobs: int | None = None) -> None:
     """One call, on all of the paths."""
     options = [] if jobs is None else [f"--jobs={jobs}"]
-    command = (sys.executable, "-m", "tokaudit", "check", *options, *map(str, paths))
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
-    if done.returncode not in (0, 1):
-        sys.exit(f"{done.stdout[-2000:]}\n{done.stderr}\nexit code {done.returncode}: {' '.join(command)}")
+    run(tokaudit("check", *options, *paths), codes=(0, 1))
 
 
 def loop(paths: list[Path]) -> None:
@@ -68,34 +60,19 @@ def loop(paths: list[Path]) -> None:
         check(path)
 
 
-def measure(actions: Mapping[str, Callable[[], None]], runs: int) -> dict[str, list[float]]:
-    """Seconds of each action, ``runs`` times in turns, after a first round that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in actions}
-    for turn in range(runs + 1):
-        for name, action in actions.items():
-            started = time.perf_counter()
-            action()
-            if turn:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure `tokaudit check` on a registry of small models.")
-    parser.add_argument("--work", type=Path, help="where to build; default: the temporary directory")
-    parser.add_argument("--models", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=5, help="how often each way is timed")
-    call = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=call.work, prefix="tokaudit-benchmark-") as folder:
-        registry = Path(folder).resolve() / "registry"
+    options = parser(__doc__, runs=5)
+    options.add_argument("--models", type=int, default=200)
+    call = options.parse_args()
+    with scratch(call) as work:
+        registry = work / "registry"
         build(registry, call.models)
         some = sorted(registry.glob("*/*"))[:LOOPED]
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        print(f"{cores} cores, Python {platform.python_version()}, load average {os.getloadavg()[0]:.1f}")
+        machine()
         print(f"{call.models} models; best and median of {call.runs} interleaved runs, warm cache")
         ways = {
             "one call, --jobs 1": (call.models, partial(check, registry, jobs=1)),
-            f"one call ({cores} jobs)": (call.models, partial(check, registry)),
+            f"one call ({cores()} jobs)": (call.models, partial(check, registry)),
             "a call for each model": (len(some), partial(loop, some)),
         }
         seconds = measure({name: action for name, (_, action) in ways.items()}, call.runs)

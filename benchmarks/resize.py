@@ -17,20 +17,29 @@ Needs Linux, torch, transformers, 7 GB of memory and room for twice ``--gb``; al
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from check import PROJECT, REAL_TOKENIZER, Command, checkpoint, expect_success
-from checkpoint import Checkpoint, Tables, rows_for, synthesise_tokenizer
+from bench import (
+    HEAD,
+    PROJECT,
+    Command,
+    checkpoint,
+    fail,
+    machine,
+    parser,
+    scratch,
+    times,
+    tokaudit,
+    tokenizer_of,
+)
+from checkpoint import Checkpoint, Tables, rows_for
 
 TOKENS = ("<|tool_call|>", "lighthouse keeper")
 
@@ -61,9 +70,7 @@ def commands(source: Path, out: Path) -> dict[str, Measured]:
     resize = [f"--add-token={token}" for token in TOKENS]
     return {
         "cp -r": Measured(("cp", "-r", str(source), str(out))),
-        "tokaudit resize": Measured(
-            (sys.executable, "-m", "tokaudit", "resize", str(source), str(out), *resize)
-        ),
+        "tokaudit resize": Measured(tokaudit("resize", source, out, *resize)),
         "transformers": Measured((sys.executable, "-c", TRANSFORMERS, str(source), str(out), *TOKENS)),
     }
 
@@ -80,7 +87,8 @@ def run(measured: Measured, out: Path, *, counts: bool) -> None:
     os.sync()
     seconds = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
-    expect_success(measured.command, process.returncode)
+    if process.returncode:
+        fail(measured.command, process.returncode)
     measured.peak = max(measured.peak, usage.ru_maxrss * 1024)
     if counts:
         measured.seconds.append(seconds)
@@ -89,34 +97,19 @@ def run(measured: Measured, out: Path, *, counts: bool) -> None:
 def report(made: Checkpoint, found: dict[str, Measured]) -> None:
     floor, ours = found["cp -r"], found["tokaudit resize"]
     print(f"\nuntied, {made.nbytes / 1e9:.1f} GB in {made.shards} shards")
-    print(f"  {'':20}{'best':>8}{'median':>15}{'peak':>16}")
+    print(f"  {'':20}{HEAD}{'peak':>16}")
     for name, each in found.items():
-        times = "".join(
-            f"{pick(each.seconds):6.2f} s{pick(each.seconds) / pick(floor.seconds):6.2f}x"
-            for pick in (min, median)
-        )
-        print(f"  {name:20}{times}{each.peak / 1e6:10.0f} MB")
+        print(f"  {name:20}{times(each.seconds, floor.seconds)}{each.peak / 1e6:10.0f} MB")
     peer = found["transformers"]
     faster = median(peer.seconds) / median(ours.seconds)
     print(f"\nagainst transformers: {faster:.1f}x as fast, {peer.peak / ours.peak:.1f}x as lean")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure `tokaudit resize` on a checkpoint of several GB.")
-    parser.add_argument("--work", type=Path, help="where to build; default: the temporary directory")
-    parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json; default: one of 128k tokens")
-    parser.add_argument("--gb", type=float, default=5.6, help="size of the weights in 10^9 bytes")
-    parser.add_argument("--runs", type=int, default=3, help="how often each command is timed")
-    call = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=call.work, prefix="tokaudit-benchmark-") as folder:
-        work = Path(folder).resolve()
-        tokenizer = call.tokenizer or REAL_TOKENIZER
-        if not tokenizer.exists() and call.tokenizer is None:
-            tokenizer = work / "tokenizer.json"
-            synthesise_tokenizer(tokenizer)
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-        machine = f"{os.cpu_count()} cores, {memory:.0f} GB of memory, Python {platform.python_version()}"
-        print(f"{machine}, load average {os.getloadavg()[0]:.1f}")
+    call = parser(__doc__, runs=3, gb=5.6).parse_args()
+    with scratch(call) as work:
+        tokenizer = tokenizer_of(call, work)
+        machine()
         print(f"{rows_for(tokenizer):,} rows; {call.runs} interleaved runs of each command, warm cache")
         with checkpoint(work, tokenizer, int(call.gb * 1e9), Tables.UNTIED) as made:
             out = work / "out"
