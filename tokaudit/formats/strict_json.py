@@ -26,6 +26,11 @@ from tokaudit.sources import Source
 from tokaudit.text import json_value, pointed, shown
 
 _BOM = b"\xef\xbb\xbf"
+
+# What to do where nothing better is known.
+_ANEW = "take the file from its source again"
+_MEND = f"mend that place, or {_ANEW}"
+
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _LONG_INTEGER = b"0" * (limits.JSON_INTEGER_DIGITS + 1)
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -65,7 +70,8 @@ def parse_object(data: bytes, file: str, *, infinity: bool = False) -> ParsedObj
     """Like ``parse``; raises Unreadable ("json-type") unless the top level is an object."""
     parsed = parse(data, file, infinity=infinity)
     if not isinstance(parsed.value, dict):
-        raise Unreadable("json-type", file, f"expected an object, found {json_value(parsed.value)}")
+        message = f"expected an object, found {json_value(parsed.value)}"
+        raise Unreadable("json-type", file, message, hint=_ANEW)
     return ParsedObject(parsed.value, parsed.duplicates)
 
 
@@ -117,7 +123,7 @@ class _Parser:
 
     def _decode(self, data: bytes) -> str:
         if not data or data.isspace():
-            raise Unreadable("json-syntax", self.file, "expected JSON, found an empty file")
+            raise Unreadable("json-syntax", self.file, "expected JSON, found an empty file", hint=_ANEW)
         encoding = json.detect_encoding(data)
         if not encoding.startswith("utf-8"):
             raise self._encoding_error(encoding.upper())
@@ -163,6 +169,7 @@ class _Parser:
                     "json-surrogate",
                     self.file,
                     f"{pointed(at.child(*key).pointer)}: half of a surrogate pair in {shown(value)}",
+                    hint=_MEND,
                 )
         elif isinstance(value, float):
             if math.isnan(value):
@@ -196,7 +203,7 @@ class _Parser:
             return Unreadable(
                 "json-syntax", self.file, f"{message} (a merge conflict)", hint="resolve the merge conflict"
             )
-        return Unreadable("json-syntax", self.file, message)
+        return Unreadable("json-syntax", self.file, message, hint=_MEND)
 
     def _encoding_error(self, found: str) -> Unreadable:
         return Unreadable(
@@ -204,19 +211,20 @@ class _Parser:
         )
 
     def _too_deep(self) -> Unreadable:
-        return Unreadable("json-depth", self.file, f"more than {limits.JSON_DEPTH} levels of nesting")
+        message = f"more than {limits.JSON_DEPTH} levels of nesting"
+        return Unreadable("json-depth", self.file, message, hint=_ANEW)
 
     def _too_long(self, at: Location) -> Unreadable:
         return Unreadable(
             "json-number",
             self.file,
             f"{pointed(at.pointer)}: an integer of more than {limits.JSON_INTEGER_DIGITS} digits",
+            hint=_MEND,
         )
 
     def _not_finite(self, at: Location) -> Unreadable:
-        return Unreadable(
-            "json-nonfinite", self.file, f"{pointed(at.pointer)}: {self.nonfinite} is not valid JSON"
-        )
+        message = f"{pointed(at.pointer)}: {self.nonfinite} is not valid JSON"
+        return Unreadable("json-nonfinite", self.file, message, hint=_MEND)
 
 
 def _has_lone_surrogate(value: object) -> bool:
