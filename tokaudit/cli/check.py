@@ -19,6 +19,7 @@ from tokaudit.cli.options import (
     Output,
     Quiet,
     Strict,
+    Tokenizer,
 )
 from tokaudit.cli.outcome import Outcome
 
@@ -31,10 +32,7 @@ def check(
     paths: Annotated[
         list[str] | None, typer.Argument(metavar="PATH", hidden=True, help="Model directories.")
     ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
-    ] = None,
+    tokenizer: Tokenizer = None,
     lock: Annotated[
         str | None,
         typer.Option("--lock", metavar="FILE", help="Compare with a lock that `tokaudit lock` made (TA5xx)."),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tokaudit.cli.options import Tokenizer
 from tokaudit.cli.outcome import Outcome
 
 
@@ -14,10 +15,7 @@ def hash(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also the bytes of the tables, each of which is read once.")
     ] = False,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
-    ] = None,
+    tokenizer: Tokenizer = None,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Open no weights file.")] = False,
 ) -> Outcome:
     """Print the digests of a model's contract or of a lock, one a line.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokaudit.cli.options import Tokenizer
 from tokaudit.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -20,10 +21,7 @@ def lock(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also pin the bytes of the tables, each of which is read once.")
     ] = False,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
-    ] = None,
+    tokenizer: Tokenizer = None,
     no_weights: Annotated[
         bool, typer.Option("--no-weights", help="Open no weights file; the lock holds no tables.")
     ] = False,

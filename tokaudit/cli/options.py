@@ -8,6 +8,10 @@ import typer
 
 from tokaudit.reporters import names
 
+Tokenizer = Annotated[
+    str | None,
+    typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
+]
 FailOn = Annotated[
     str | None,
     typer.Option(

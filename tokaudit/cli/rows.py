@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokaudit.cli.options import Color
+from tokaudit.cli.options import Color, Tokenizer
 from tokaudit.cli.outcome import Outcome, as_far_as_read
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ def rows(
         str | None,
         typer.Option("--class", metavar="CLASS", help="The rows of a class, such as near-zero or padding."),
     ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", metavar="PATH", help="Take the tokenizer from this directory."),
-    ] = None,
+    tokenizer: Tokenizer = None,
     ledger: Annotated[
         str | None,
         typer.Option(

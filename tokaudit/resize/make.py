@@ -41,7 +41,8 @@ class Facts:
     """What a plan is made from.
 
     ``tables`` are those that follow the vocabulary, the input table first. ``added`` are the tokens new to
-    the tokenizer, ``rows`` those to write. ``target`` has the other tokenizer, where there is one.
+    the tokenizer, ``rows`` those to write. ``other`` is the side of
+    the other tokenizer, where there is one.
     """
 
     contract: Contract
@@ -53,7 +54,7 @@ class Facts:
     rows: tuple[NewRow, ...] = ()
     special_map: Document | Missing = NOT_READ
     index: Document | Missing = NOT_READ
-    target: Contract | None = None
+    other: Contract | None = None
 
 
 def make_plan(facts: Facts) -> Plan:
@@ -104,7 +105,7 @@ def _rows_after(facts: Facts, current: int) -> int:
     """max(current, required, asked), then the multiple; tables never shrink."""
     request = facts.request
     required = max([0, *(row.id + 1 for row in facts.rows)])
-    for side in (facts.target, facts.contract):
+    for side in (facts.other, facts.contract):
         if side is not None and isinstance(side.vocabulary_or, Vocabulary):
             required = max(required, side.vocabulary_or.required_rows.value)
     if request.rows is not None and request.rows < max(current, required):
@@ -171,8 +172,8 @@ def _is_tied_copy(contract: Contract, table: Table) -> bool:
 
 def _file_edits(facts: Facts, tensors: Sequence[TensorEdit], after: int) -> Iterator[FileEdit]:
     contract = facts.contract
-    ids = {**known_ids(facts.target or contract), **{token.content: token.id for token in facts.added}}
-    if facts.target is None and (facts.added or facts.roles):
+    ids = {**known_ids(facts.other or contract), **{token.content: token.id for token in facts.added}}
+    if facts.other is None and (facts.added or facts.roles):
         yield from edits.added_token_edits(contract.vocabulary, facts.added)
         yield from edits.role_text_edits(contract, facts.special_map, facts.roles, ids)
     yield from edits.size_edits(contract, tensors, after)
@@ -185,11 +186,11 @@ def _exchanged_files(facts: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     Settings and chat templates, which list no tokens, stay where the other one has none.
     """
-    if facts.target is None:
+    if facts.other is None:
         return (), ()
-    taken = edits.tokenizer_files(facts.target.files)
+    taken = edits.tokenizer_files(facts.other.files)
     kept = {"tokenizer_config.json"} - {*taken}
-    if not facts.target.templates:
+    if not facts.other.templates:
         kept |= {name for name in facts.contract.files if edits.is_template(name)} - {*taken}
     own = edits.tokenizer_files(facts.contract.files)
     return taken, tuple(name for name in own if name not in kept)

@@ -19,7 +19,7 @@ from tokaudit.resize.pieces import OldTokenizer
 from tokaudit.resize.plan import Plan
 from tokaudit.resize.request import Refused, Request
 from tokaudit.resize.tables import growing_tables, refuse_adapter
-from tokaudit.resize.tokens import roles_of_target, tokens_of_target, tokens_to_add, tokens_without_row
+from tokaudit.resize.tokens import roles_of_other, tokens_of_other, tokens_to_add, tokens_without_row
 from tokaudit.tokenizing import TokenizerProcess
 
 Directory = str | os.PathLike[str]
@@ -27,12 +27,11 @@ Directory = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Prepared:
-    """The plan and what it was made from: the source, its audit, and the other tokenizer's directory."""
+    """The plan and what it was made from: the source and its audit."""
 
     plan: Plan
     contract: Contract
     report: Report
-    target: Contract | None
 
 
 def plan_resize(source: Directory, request: Request, *, to_tokenizer: Directory | None = None) -> Plan:
@@ -48,27 +47,28 @@ def prepare(source: Directory, request: Request, to_tokenizer: Directory | None)
         to_tokenizer = None  # fit the rows to the model's own tokenizer: every resize does
     with ExitStack() as stack:
         opening = stack.enter_context(Opening(source))
-        other = None if to_tokenizer is None else stack.enter_context(Opening(to_tokenizer))
+        taken = None if to_tokenizer is None else stack.enter_context(Opening(to_tokenizer))
         try:
-            return _prepared(opening, other, request)
+            return _prepared(opening, taken, request)
         except FactMissing as missing:
             raise Refused(f"the resize cannot be planned: {missing.reason}") from None
 
 
-def _prepared(opening: Opening, other: Opening | None, request: Request) -> Prepared:
+def _prepared(opening: Opening, taken: Opening | None, request: Request) -> Prepared:
+    """``taken`` is the directory of the other tokenizer, where there is one."""
     contract = opening.contract(Options())
     refuse_adapter(contract)
     report = audit.run(contract)
     refuse_broken_source(report, request)
     facts = Facts(contract, report, request, growing_tables(contract), request.roles)
     asked, process = contract, _running(opening)
-    if other is not None:
-        target = other.contract(Options(read_weights=False))
-        _refuse_broken_target(target)
-        added, roles = tokens_of_target(contract, target), roles_of_target(contract, target)
-        facts = replace(facts, target=target, added=added, roles=roles)
+    if taken is not None:
+        other = taken.contract(Options(read_weights=False))
+        _refuse_broken_tokenizer(other)
+        added, roles = tokens_of_other(contract, other), roles_of_other(contract, other)
+        facts = replace(facts, other=other, added=added, roles=roles)
         if process is None:
-            asked, process = target, _running(other)
+            asked, process = other, _running(taken)
     elif request.tokens or request.roles:
         facts = replace(facts, added=tokens_to_add(contract, request))
     rows = contract.embeddings.input.rows
@@ -79,22 +79,22 @@ def _prepared(opening: Opening, other: Opening | None, request: Request) -> Prep
         special_map=reader.document("special_tokens_map.json"),
         index=_index(contract, reader),
     )
-    return Prepared(make_plan(facts), contract, report, facts.target)
+    return Prepared(make_plan(facts), contract, report)
 
 
-def _refuse_broken_target(target: Contract) -> None:
-    for part in target.damage:
+def _refuse_broken_tokenizer(other: Contract) -> None:
+    for part in other.damage:
         if is_tokenizer_file(part.file):
             raise Refused(
-                f"the tokenizer in {target.name} cannot be used: {part.file}: {part.message}", hint=part.hint
+                f"the tokenizer in {other.name} cannot be used: {part.file}: {part.message}", hint=part.hint
             )
-    if isinstance(target.vocabulary_or, Missing):
-        raise Refused(f"no tokenizer in {target.name}: {target.vocabulary_or.reason}")
+    if isinstance(other.vocabulary_or, Missing):
+        raise Refused(f"no tokenizer in {other.name}: {other.vocabulary_or.reason}")
 
 
 def _tokens_to_write(facts: Facts, rows: int) -> tuple[AddedToken, ...]:
     """The new tokens, and those that the tokenizer has already but the table has no row for."""
-    vocabulary = (facts.target or facts.contract).vocabulary_or
+    vocabulary = (facts.other or facts.contract).vocabulary_or
     tokens = {token.id: token for token in tokens_without_row(vocabulary, rows)}
     tokens |= {token.id: token for token in facts.added}
     return tuple(tokens.values())

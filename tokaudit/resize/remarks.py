@@ -67,7 +67,7 @@ def _of_ids(facts: Facts) -> Iterator[str]:
 
 def _of_roles(facts: Facts) -> Iterator[str]:
     contract = facts.contract
-    if not facts.roles or facts.target is not None:
+    if not facts.roles or facts.other is not None:
         return
     if isinstance(contract.tokenizer_config_or, Missing) and isinstance(facts.special_map, Missing):
         yield "no tokenizer_config.json: only the configurations say which token has which role"

@@ -63,13 +63,13 @@ def _asked(request: Request) -> Sequence[NewToken]:
     return tuple(found.values())
 
 
-def tokens_of_target(contract: Contract, target: Contract) -> tuple[AddedToken, ...]:
-    """The tokens that the target tokenizer has and the model's own does not have.
+def tokens_of_other(contract: Contract, other: Contract) -> tuple[AddedToken, ...]:
+    """The tokens that the other tokenizer has and the model's own does not have.
 
     A model without a tokenizer has tokens for all its rows. Raises Refused where an old id would stand for
-    another text, or where the library would not give a new token the id that the target declares.
+    another text, or where the library would not give a new token the id that it declares.
     """
-    ours, theirs = contract.vocabulary_or, target.vocabulary
+    ours, theirs = contract.vocabulary_or, other.vocabulary
     if isinstance(ours, Missing):
         rows = contract.embeddings.input.rows
         fresh = {content: id for content, id in theirs.by_content.items() if id >= rows}
@@ -81,7 +81,7 @@ def tokens_of_target(contract: Contract, target: Contract) -> tuple[AddedToken, 
     for content, id in fresh.items():
         if effective.get(content, id) != id:
             message = f"declares {shown(content)} as {id}, and the tokenizers library makes it"
-            raise Refused(f"the tokenizer in {target.name} {message} {effective[content]}")
+            raise Refused(f"the tokenizer in {other.name} {message} {effective[content]}")
     return tuple(
         flags.get(content) or AddedToken(id, content, theirs.locate(id))
         for content, id in sorted(fresh.items(), key=lambda item: item[1])
@@ -117,12 +117,12 @@ def tokens_without_row(vocabulary: Vocabulary | Missing, rows: int) -> tuple[Add
     )
 
 
-def roles_of_target(contract: Contract, target: Contract) -> Mapping[Role, str]:
-    """The roles to which the target gives another token than the model's own tokenizer does."""
+def roles_of_other(contract: Contract, other: Contract) -> Mapping[Role, str]:
+    """The roles to which the other tokenizer gives another token than the model's own tokenizer does."""
     if isinstance(contract.vocabulary_or, Missing):
         return {}
     own = {role: token.content for role, token in contract.roles.items()}
-    return {role: token.content for role, token in target.roles.items() if own.get(role) != token.content}
+    return {role: token.content for role, token in other.roles.items() if own.get(role) != token.content}
 
 
 def stated_added(vocabulary: Vocabulary) -> tuple[AddedToken, ...]:
