@@ -82,13 +82,12 @@ _CODES: Mapping[str, tuple[str, ...]] = {
 _OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "sound": {
         "ST46": "a key more in a tensor's entry, which loaders pass over",
-        "TK21 TK22": "merges that the library passes over: every text is encoded as before",
-        "TK39": "a pattern that the library compiles in no time, and which meets no probe text",
         "PK11 PK12 PK14 PK17": "what is pickled lies beside whole weights",
     },
     "other": {
         "JS41 JS42 JS43": "a chat template, a class, a length that the undamaged model does not have",
-        "TK37 TK46 TK51 TK53 TK54 TK66 TK69 TK71 TK72 TK76": "another pipeline than the undamaged model's",
+        "TK21 TK22": "merges more, of which the library takes the last",
+        "TK37 TK39 TK46 TK51 TK53 TK54 TK66 TK69 TK71 TK72 TK76": "another pipeline than the undamaged model's",
     },
     "findings": {"ST65": "the shape is one, and none of a table (TA110)"},
     "mended": {
@@ -131,6 +130,7 @@ _ALONE: Mapping[str, tuple[Mapping[str, int], str]] = {
     ),
     "IX18 IX20": ({"base": 0}, "config.json tells the rows of a base whose weights are not there"),
     "IX36": ({"check": 1, "add": 2, "resize": 2}, "TA703; the tensors that are there are the same"),
+    "JS20h": ({"diff": 0}, "of a list the ids are compared, not what else stands in it"),
     "TK32": ({"add": 2, "fit": 2}, "ids move, and the library gives new tokens ids of its own"),
     "TK33 TK66": ({"fit": 2}, "ids move"),
     "TK76 TK77": ({"add": 2, "fit": 2}, "there is no tokenizer.json, which alone is extended or fitted to"),
