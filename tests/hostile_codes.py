@@ -87,7 +87,7 @@ _OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "other": {
         "JS41 JS42 JS43": "a chat template, a class, a length that the undamaged model does not have",
         "TK21 TK22": "merges more, of which the library takes the last",
-        "TK37 TK39 TK46 TK51 TK53 TK54 TK66 TK69 TK71 TK72 TK76": "another pipeline than the undamaged model's",
+        "TK37 TK39 TK46 TK51 TK53 TK54 TK66 TK69 TK71 TK72 TK76": "another pipeline",
     },
     "findings": {"ST65": "the shape is one, and none of a table (TA110)"},
     "mended": {
