@@ -173,8 +173,13 @@ def audit_is_decided(folder: Path) -> tuple[Contract, Report] | None:
 
 def audit_says_the_same_again(folder: Path, report: Report) -> None:
     again = audit.run(load(folder, options=options_for(folder)))
-    view = View(verbose=True)
-    assert reporter("json").render([again], view) == reporter("json").render([report], view)
+    one, other = (reporter("json").render([each], View(verbose=True)) for each in (again, report))
+    assert _without_last_words(one) == _without_last_words(other)
+
+
+def _without_last_words(text: str) -> str:
+    """Without those of a library that panics: its hash maps decide from run to run what it trips over."""
+    return re.sub(r'panics on it: (?:[^"\\]|\\.)*', "panics", text)
 
 
 # Commands -------------------------------------------------------------------------------------------------

@@ -260,7 +260,9 @@ def _arrow(path: Path, dtype: str) -> Columns:
         rows = column.to_pylist()
         if pa.types.is_integer(column.type):
             rows = [rows]
-        elif not (hasattr(column.type, "value_type") and pa.types.is_integer(column.type.value_type)):
+        elif pa.types.is_dictionary(column.type) or not pa.types.is_integer(
+            getattr(column.type, "value_type", pa.null())
+        ):
             continue
         ids = [id for row in rows if row is not None for id in row]
         found[name] = None if None in ids else ids
