@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from models import base, build, changed
 
 import tokaudit
 from tokaudit.findings import Finding
 from tokaudit.report import Report
+from tokaudit.resize import Refused, Request, plan_resize
 
 SHARDS = [f"model-0000{number}-of-00005.safetensors" for number in range(1, 6)]
 
@@ -32,6 +34,22 @@ def test_missing_shards_are_one_finding_with_the_number_of_lost_tensors(tmp_path
     (finding,) = found(tokaudit.check(model), "TA701")
     assert finding.message.startswith("4 weights files missing: ")
     assert finding.message.endswith("and 1 more, with 8 tensors")
+
+
+@pytest.mark.parametrize("parts", [0, 10_001, 999_999_999])
+def test_a_number_of_parts_that_nobody_saves_is_not_counted(tmp_path: Path, parts: int) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    (model / "model.safetensors").rename(model / f"model-1-of-{parts}.safetensors")
+    assert not found(tokaudit.check(model), "TA701")
+
+
+def test_shards_without_an_index_are_resized_only_where_all_are_there(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
+    assert plan_resize(model, Request(rows=400)).rows_after == 400
+    (model / "model-00001-of-00001.safetensors").rename(model / "model-00001-of-00002.safetensors")
+    with pytest.raises(Refused, match="model-00002-of-00002"):
+        plan_resize(model, Request(rows=400))
 
 
 def test_damaged_shards_of_one_cause_are_one_finding_and_of_another_cause_another(tmp_path: Path) -> None:

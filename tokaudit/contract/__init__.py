@@ -16,6 +16,7 @@ from tokaudit.contract.checkpoint import (
     DamagedFile,
     Embeddings,
     Index,
+    Part,
     RowCount,
     Shard,
     Table,
@@ -24,6 +25,7 @@ from tokaudit.contract.checkpoint import (
     Tensor,
     Tie,
     TieReading,
+    part,
     pickled_weights,
 )
 from tokaudit.contract.contract import Contract, DuplicateKey, Options, Reference, is_placeholder
@@ -103,6 +105,7 @@ __all__ = [
     "Neighbour",
     "OptimizerState",
     "Options",
+    "Part",
     "Pipeline",
     "Probe",
     "Rebuilt",
@@ -129,6 +132,7 @@ __all__ = [
     "has_shape",
     "is_placeholder",
     "parameter_shape",
+    "part",
     "pickled_weights",
     "present",
     "reserved_name",

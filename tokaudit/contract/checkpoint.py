@@ -109,9 +109,9 @@ class Checkpoint:
     in sorted order). ``layout`` is "single", "sharded" or "loose" (neither: every *.safetensors counts).
     ``index_or`` is the index that loaders follow; one that they pass over, because they prefer a single
     file beside it, is ``unused_index``, and the readable shards it names are ``stale``. ``chosen_by`` is
-    config.json's ``transformers_weights``, where it chose the files. ``unreferenced`` are *.safetensors
-    that neither a loader reads nor an index names; adapters and a vendor's original ``consolidated`` files
-    do not count as such.
+    config.json's ``transformers_weights``, where it chose the files. Parts of another save that lie beside a
+    single file are ``stale``, too. ``unreferenced`` are *.safetensors that neither a loader reads nor an
+    index names; adapters and a vendor's original ``consolidated`` files do not count as such.
     """
 
     layout: str
@@ -160,6 +160,32 @@ def pickled_weights(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         sorted(name for name in names if _PICKLE.fullmatch(name) and not _TRAINING_STATE.fullmatch(name))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a shard's name says: ``model-00002-of-00004.safetensors`` is number 2 of 4 of ``model``."""
+
+    prefix: str
+    digits: str
+    total: str
+
+    @property
+    def number(self) -> int:
+        return int(self.digits)
+
+    @property
+    def of(self) -> int:
+        return int(self.total)
+
+
+_PART = re.compile(r"([^/]+)-([0-9]{1,9})-of-([0-9]{1,9})\.safetensors")
+
+
+def part(name: str) -> Part | None:
+    """The part of a checkpoint that a file of this name is; None where the name counts nothing."""
+    found = _PART.fullmatch(name)
+    return Part(*found.groups()) if found else None
 
 
 class TableKind(enum.Enum):

@@ -9,7 +9,7 @@ with one name the last wins.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,8 +21,10 @@ from tokaudit.contract import (
     Fact,
     Index,
     Missing,
+    Part,
     Shard,
     Tensor,
+    part,
     pickled_weights,
 )
 from tokaudit.errors import FactMissing, Unreadable
@@ -41,6 +43,7 @@ _ORIGINAL = re.compile(r"consolidated\b.*")  # the vendor's own layout, beside t
 _NO_INDEX = Missing(f"there is no {INDEX}")
 _PASSED_OVER = Missing("loaders read another file and not the index")
 _FETCH = "download the file again, or save the model again"
+_MOST_PARTS = 10_000  # the largest checkpoints in use have some 200
 _LONGEST_NAME = 255  # the limit of every common file system, per folder
 
 
@@ -127,8 +130,16 @@ class _Loader:
     ) -> Checkpoint:
         """``files`` are those that a loader reads, in its order."""
         read = [self._read(file, named_by) for file, named_by in files.items()]
+        if layout == "loose":
+            read += _lost_parts(files)
         shards = tuple(shard for shard in read if isinstance(shard, Shard))
-        passed_over = [*(unused.files() if unused else ()), *([SINGLE] if SINGLE in self.names else ())]
+        passed_over = dict.fromkeys(
+            [
+                *(unused.files() if unused else ()),
+                *([SINGLE] if SINGLE in self.names else ()),
+                *(self._parts() if layout == "single" else ()),
+            ]
+        )
         stale = [file for file in passed_over if file not in files]
         tensors: dict[str, Tensor] = {}
         for shard in shards:
@@ -145,6 +156,13 @@ class _Loader:
             chosen_by=chosen_by,
             duplicate_keys=tuple(key for index in (used, unused) if index for key in index.duplicates),
         )
+
+    def _parts(self) -> Iterator[str]:
+        """Files that are named as parts of the checkpoint whose whole is ``SINGLE``."""
+        for name in self.weights:
+            found = part(name)
+            if found is not None and f"{found.prefix}.safetensors" == SINGLE:
+                yield name
 
     def _unreferenced(self, known: set[str]) -> Iterable[str]:
         for name in self.weights:
@@ -199,6 +217,23 @@ class _Loader:
                 at = pointed(Location(file).child("weight_map", tensor).pointer)
                 raise _malformed(file, f"expected a file name at {at}, found {json_value(shard)}")
         return _ReadIndex(Index(file, weight_map, _total_size(file, document)), parsed.duplicates)
+
+
+def _lost_parts(files: Iterable[str]) -> Iterator[DamagedFile]:
+    """The parts that are not there, of files whose names count how many they are."""
+    sets: dict[tuple[str, str], list[Part]] = {}
+    for found in map(part, files):
+        if found is not None and found.of <= _MOST_PARTS:
+            sets.setdefault((found.prefix, found.total), []).append(found)
+    for (prefix, total), parts in sets.items():
+        numbers = {found.number for found in parts}
+        first = 0 if 0 in numbers else 1  # some converters count from 0
+        whole = set(range(first, first + int(total)))
+        width = min(len(found.digits) for found in parts)
+        for number in sorted(whole - numbers) if numbers <= whole else ():
+            name = f"{prefix}-{number:0{width}}-of-{total}.safetensors"
+            words = f"there is no such file, and the names of the others count {int(total)}"
+            yield DamagedFile(name, Damage.ABSENT, words, _FETCH, code="part-missing")
 
 
 def _total_size(file: str, document: Mapping[str, object]) -> Fact[object] | Missing:

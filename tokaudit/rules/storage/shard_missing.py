@@ -10,14 +10,15 @@ from tokaudit.text import counted, listed, shown
 
 
 class ShardMissing(Rule):
-    """A weights file that the index names is not there.
+    """A weights file that the index names, or that the names of the others count, is not there.
 
     ## What it finds
 
     Files that `model.safetensors.index.json` (or `transformers_weights` in `config.json`) names and that
     the directory does not hold, with the number of tensors that each was to bring. File names are compared
     exactly: `Model-00001.safetensors` is another file than `model-00001.safetensors`, also where a file
-    system does not tell them apart.
+    system does not tell them apart. Where no index lies beside the shards, their names count: of
+    `model-00001-of-00004.safetensors` there are four.
 
     ## Why it matters
 
@@ -47,7 +48,7 @@ class ShardMissing(Rule):
                         for file in files[:3]
                         if file.named_by
                     ),
-                    *(Claim(Location(name), "there is no such file") for name in names[:3]),
+                    *(Claim(Location(file.file), file.reason) for file in files[:3]),
                 ],
                 why="loading stops there, or goes on with random values in the tensors of that file",
                 fix=remedy(files, "fetch the file again"),

@@ -13,8 +13,9 @@ class StaleWeightsFile(Rule):
 
     ## What it finds
 
-    A `model.safetensors` beside an index that names other files, and `transformers_weights` in
-    `config.json` pointing to other files than the ordinary ones. The audit judges what transformers reads
+    A `model.safetensors` beside an index that names other files, or beside parts of another save
+    (`model-00001-of-00004.safetensors`), and `transformers_weights` in `config.json` pointing to other files
+    than the ordinary ones. The audit judges what transformers reads
     (`transformers_weights`, then `model.safetensors`, then the index) and says so here. It is an error when
     the embeddings in the two sets have different shapes.
 
