@@ -151,10 +151,6 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name)
 
-    def screenshot(self, file: Path, *, whole: bool = True) -> None:
-        image = self.send("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(image))
-
     def pdf(self, file: Path) -> None:
         data = self.send("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)["data"]
         file.write_bytes(base64.b64decode(data))

@@ -135,13 +135,13 @@ def check_data(
 
     The arguments are those of `check`. Raises UsageError, and Unreadable where there is no tokenizer.
     """
-    from tokaudit.audit import run
+    from tokaudit.audit import run, select_rules
     from tokaudit.contract import Options
-    from tokaudit.data.rules import data_rules
+    from tokaudit.data.rules import CODES
     from tokaudit.load import load
 
     options = Options(read_weights=False, data=_data_options(data, dtype, engine))
-    return run(load(tokenizer, options=options), data_rules())
+    return run(load(tokenizer, options=options), select_rules(CODES))
 
 
 def _data_options(
