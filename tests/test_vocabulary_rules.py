@@ -251,3 +251,19 @@ def test_findings_about_a_hundred_thousand_tokens_take_seconds_and_not_hours(tmp
         rules |= {finding.rule for finding in tokaudit.check(tmp_path / folder).findings}
     assert {"TA402", "TA412"} <= rules
     assert time.process_time() - before < 30
+
+
+@pytest.mark.parametrize("part", ["normalizer", "decoder"])
+def test_a_tokenizer_that_makes_gigabytes_of_a_word_cannot_be_used(part: str, tmp_path: Path) -> None:
+    grow = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
+    steps = {"type": "Sequence", f"{part}s": [grow] * 5}
+    report = audit(tmp_path, {"tokenizer": {part: steps}})
+    assert "it loads, but encoding and decoding a text fails" in found(report, "TA405").message
+
+
+def test_a_tokenizer_that_lacks_the_characters_of_ordinary_text_can_be_used(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "[none]"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}), "utf-8")
+    report = tokaudit.check(tmp_path)
+    assert "TA405" in {rule.code for rule in report.checked}
+    assert "TA405" not in {finding.rule for finding in report.findings}

@@ -29,7 +29,7 @@ from tokaudit.formats.added_tokens import added_file_table, decoder_table
 from tokaudit.load import TOKENIZER_JSON
 from tokaudit.load.reader import Reader, answer
 from tokaudit.tokenizing import NotAsked, TokenizerFailure, TokenizerProcess
-from tokaudit.tokenizing.probes import compare_rebuilt
+from tokaudit.tokenizing.probes import compare_rebuilt, use
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def read_tokenizer(
     loaded = _loaded(process, file, sorted(asked), deep=options.deep)
     if isinstance(loaded, Fact):
         problem = problem or _cause(file) or loaded
-        loaded = Missing("the tokenizers library does not load tokenizer.json")
+        loaded = Missing("the tokenizers library cannot use tokenizer.json")
     if file is not None:
         found = tokens.attempt(
             TOKENIZER_JSON,
@@ -272,13 +272,19 @@ def _loaded(
     *,
     deep: bool,
 ) -> Loaded | Missing | Fact[str]:
-    """What the library made of the file; a Fact with the cause where it refuses or dies."""
+    """What the library made of the file; a Fact with the cause where it refuses or dies, then or in use."""
     if isinstance(process, Missing):
         return process
     try:
         result = process.loaded()
     except TokenizerFailure as failure:
         return Fact(failure.message, Location(TOKENIZER_JSON))
+    try:
+        use(process)
+    except TokenizerFailure as failure:
+        return Fact(
+            f"it loads, but encoding and decoding a text fails: {failure.message}", Location(TOKENIZER_JSON)
+        )
     return Loaded(
         version=result.version,
         effective=_effective(result.effective, file),

@@ -17,6 +17,7 @@ from tokaudit.contract import (
 )
 from tokaudit.errors import FactMissing
 from tokaudit.families.tokenizer_classes import extra_texts, role_texts
+from tokaudit.tokenizing.failures import TokenizerFailure
 from tokaudit.tokenizing.process import TokenizerProcess
 from tokaudit.tokenizing.rebuild import added_again, differences, rebuilds, rebuilt
 
@@ -36,6 +37,23 @@ UNUSUAL = (
     "\U0001f600\U0001f44d\U0001f3fd",
 )
 MOST_TOKENS_PROBED = 2000
+
+# Every lower-case letter, some capitals, digits and signs: what a sound tokenizer meets in any text.
+ORDINARY = "The quick brown fox jumps over the lazy dog,\nand 9 (of 10) don't mind: it's 2,345.67 KM!"
+
+
+def use(process: TokenizerProcess) -> None:
+    """Encode an ordinary text as callers do, special tokens included, and decode what comes out.
+
+    A text that the library refuses is no failure: a small vocabulary may lack its characters. Raises
+    TokenizerFailure where the library panics or dies, or runs out of time or memory.
+    """
+    ids = process.encode_with_special([ORDINARY]).get(ORDINARY, ())
+    try:
+        process.decode([ids])
+    except TokenizerFailure as failure:
+        if failure.kind != "rejected":
+            raise
 
 
 def compare_rebuilt(

@@ -8,18 +8,21 @@ from tokaudit.rule import Rule
 
 
 class TokenizerUnreadable(Rule):
-    """tokenizer.json does not parse, or the tokenizers library does not load it.
+    """tokenizer.json does not parse, or the tokenizers library does not load it or encode with it.
 
     ## What it finds
 
     The first cause why `tokenizer.json` cannot be used: it is no JSON, a part has the wrong type, an id is no
     id, a merge needs a token that the vocabulary lacks, or whatever else makes the `tokenizers` library
-    refuse it, abort, or run out of time or memory. The library runs in a process of its own for this.
+    refuse it, abort, or run out of time or memory. The library runs in a process of its own for this, and
+    there also encodes an ordinary text, with special tokens, and decodes it again: some files load and take
+    the process down on the first text (a post-processor that names a token which it does not define, a
+    normalizer that makes gigabytes of one word).
 
     ## Why it matters
 
-    Every fast tokenizer is made from this file. Loading fails, often with an error that names neither the
-    file nor the place; some malformed files take the whole process down.
+    Every fast tokenizer is made from this file. Loading or encoding fails, often with an error that names
+    neither the file nor the place; some malformed files take the whole process down.
 
     ## How to fix it
 
@@ -39,6 +42,6 @@ class TokenizerUnreadable(Rule):
         yield self.finding(
             f"tokenizer.json cannot be used: {problem.value}",
             [problem.says(problem.value)],
-            why="every fast tokenizer is made from this file: loading fails, or takes the process down",
+            why="every fast tokenizer is made from this file: using it fails, or takes the process down",
             fix="mend that place, or take the file from its source again",
         )
