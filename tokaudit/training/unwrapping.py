@@ -6,7 +6,7 @@ that it trains by wrappers of its own. accelerate and Lightning wrap optimizers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -17,9 +17,13 @@ _TRANSPARENT = ("_fsdp_wrapped_module", "_orig_mod")
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model without the wrappers of distribution, compilation and PEFT."""
-    while (inner := _inner_model(model)) is not None:
-        model = inner
-    return model
+    return _innermost(model, _inner_model)
+
+
+def _innermost(module: nn.Module, within: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
+    while (inner := within(module)) is not None:
+        module = inner
+    return module
 
 
 def _inner_model(model: nn.Module) -> nn.Module | None:
@@ -42,9 +46,7 @@ def _transparent(module: nn.Module) -> nn.Module | None:
 
 def callee(module: nn.Module) -> nn.Module:
     """The module without what only passes the call on; the wrappers of PEFT stay."""
-    while (inner := _transparent(module)) is not None:
-        module = inner
-    return module
+    return _innermost(module, _transparent)
 
 
 def core(module: nn.Module) -> nn.Module:
@@ -52,9 +54,7 @@ def core(module: nn.Module) -> nn.Module:
 
     Of ``modules_to_save`` that is the active adapter's copy, of LoRA and of trainable tokens the base layer.
     """
-    while (inner := _inner_layer(module)) is not None:
-        module = inner
-    return module
+    return _innermost(module, _inner_layer)
 
 
 def layers(module: nn.Module) -> Iterator[nn.Module]:
