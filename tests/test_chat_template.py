@@ -174,12 +174,21 @@ CONDITIONS = [
     *["'b' in 'abc'", "'x' in 'abc'", "'x' not in 'abc'", "2 in (1, 2)", "3 in (1, 2)", "(1, 2) is sequence"],
     *["none is none", "true is true", "true is false", "false is false", "false is true", "true is boolean"],
     *["''", "'a'", "0", "1", "none", "false", "true", "not false", "1 == 1", "1 == 2", "1 is iterable"],
+    *[
+        "m.name | default('x') == 'x'",
+        "m.name | d('x') == 'y'",
+        "m.name | default",
+        "m.content | default('')",
+    ],
+    *["m.role | default('x') == 'assistant'", "m.name | default('x', true)", "'' | default('x', true)"],
+    *["'' | default('x')", "'' | default('x', false)"],
     *["loop.last", "loop.index0 == 0", "add_generation_prompt", "add_generation_prompt is defined"],
 ]
 UNTOLD = [
     *["y()", "not y()", "y() == 'a'", "y() in m", "y() is none", "m[y()]", "m[y()] is defined", "'a' in y()"],
     *["m.role[:2] == 'as'", "m.role[1:] == 'assistant'", "m.role[0] == 'a'", "m.role.startswith('as')"],
     *["m.content == 'ANSWER'", "'A' in m.content", "m.content | length > 1", "m.role is frobnicated"],
+    *["y() | default('x')", "y() | default('x', true) == 'x'", "m.role and y() | d('x')"],
     *["y() and m.role", "m.role and y()", "y() or m.name", "loop.first", "1 < 2", "'a' in 1"],
 ]
 
@@ -212,6 +221,7 @@ def test_a_condition_that_cannot_be_told_leaves_both_branches(condition: str) ->
         ("for i in range(messages | length)", "messages[i]", ("<|end|>",)),
         ("for i in range(0, messages | count)", "messages[i]", ("<|end|>",)),
         ("for turn in conversation", "turn", ()),
+        ("for i in range(3)", "messages[i]", ()),
     ],
 )
 def test_turns_are_those_of_the_loop_over_the_messages(
@@ -219,6 +229,33 @@ def test_turns_are_those_of_the_loop_over_the_messages(
 ) -> None:
     found = read(f"{{% {head} %}}{{{{ {message}.content }}}}<|end|>{{% endfor %}}")
     assert (found.turn_ends, found.problem) == (ends, "")
+
+
+@pytest.mark.parametrize(
+    ("template", "ends"),
+    [
+        # A loop over the messages within a turn is no other turn.
+        (
+            "{% for m in messages %}{{ m.content }}{% for t in y %}{% for n in messages %}{{ n.content }}"
+            "<|x|>{% endfor %}{% endfor %}<|end|>{% endfor %}",
+            ("<|end|>",),
+        ),
+        (
+            "{% for m in messages %}{{ m.content }}{% set e = '<|a|>' if y() else '<|b|>' %}"
+            "{{ e | default('') }}{% endfor %}",
+            ("<|a|>", "<|b|>"),
+        ),
+        ("{% for m in messages %}{{ m.content }}{{ e | default('<|a|>') }}{% endfor %}", ("<|a|>",)),
+        # What a name holds after an assignment to several is not known.
+        (
+            "{% set e = '<|a|>' %}{% set e, f = y %}{% for m in messages %}{{ m.content }}{{ e }}"
+            "{% endfor %}",
+            (),
+        ),
+    ],
+)
+def test_values_are_followed_to_where_they_are_printed(template: str, ends: tuple[str, ...]) -> None:
+    assert read(template).turn_ends == ends
 
 
 def test_more_ends_of_a_turn_than_can_be_followed_are_not_claimed() -> None:
@@ -302,6 +339,7 @@ def test_texts_that_are_only_looked_for_are_not_printed(template: str) -> None:
         "{{ '<|im_end|>' }}",
         "{{ x or '<|im_end|>' }}",
         "{{ 'a' if x else '<|im_end|>' }}",
+        "{{ '<|im_end|>' if x else 'a' }}",
         "{% set end = '<|im_end|>' %}",
         "{% set ns = namespace(end='<|im_end|>') %}",
         "{{ {'user': 'a', 'assistant': '<|im_end|>'}[role] }}",
@@ -321,6 +359,7 @@ def test_added_tokens_count_as_control_tokens_whatever_they_look_like() -> None:
 
 def test_the_longest_of_overlapping_tokens_counts() -> None:
     assert read("<a><b>", {"<a>", "<a><b>"}).control == ("<a><b>",)
+    assert read("a[]", {"[]"}).control == ("[]",)
 
 
 @pytest.mark.parametrize(
@@ -329,6 +368,8 @@ def test_the_longest_of_overlapping_tokens_counts() -> None:
         ("{% for m in messages %}", "Jinja2 does not parse it"),
         ("{{ 'a }}", "Jinja2 does not parse it"),
         ("{% frobnicate %}", "Jinja2 does not parse it"),
+        ("{{ " + "1" * 5_000 + " }}", "Jinja2 does not parse it"),
+        ("{% " + "x" * 5_000 + " %}", "Jinja2 does not parse it"),
         ("{{" + "(" * 50_000, "nested too deeply"),
         ("{% if x %}" * 20_000, "nested too deeply"),
         ("{{ " + "a + " * 20_000 + "a }}", "nested too deeply"),
@@ -337,7 +378,9 @@ def test_the_longest_of_overlapping_tokens_counts() -> None:
 def test_a_template_that_cannot_be_followed_says_why(template: str, reason: str) -> None:
     found = read(template)
     assert reason in found.problem
+    assert found.broken == ("syntax" if reason.startswith("Jinja2") else "")
     assert "\n" not in found.problem
+    assert len(found.problem) < 400
     assert (found.control, found.turn_ends) == ((), ())
 
 

@@ -386,6 +386,8 @@ class _Conversation:
                 return _Value(_compared(left.known, operand.op, right.known))
             case nodes.Test():
                 return _Value(_tested(self._value(node.node, names).known, node.name))
+            case nodes.Filter(node=nodes.Node() as inner, name="default" | "d"):
+                return self._or_default(self._value(inner, names), node.args, names)
             case nodes.Filter(node=nodes.Node() as inner):
                 return self._filtered(self._value(inner, names), node.name)
             case nodes.Getattr(node=inner, attr=key):
@@ -430,13 +432,21 @@ class _Conversation:
             return _Value(right.truth, (Either((left.prints, right.prints)),))
         return self._either([left, right])
 
+    def _or_default(self, value: _Value, arguments: list[nodes.Expr], names: _Names) -> _Value:
+        """``value | default(fallback, falsy_too)``."""
+        given = [self._value(argument, names) for argument in arguments]
+        fallback = given[0] if given else _Value("")
+        falsy_too = len(given) > 1 and given[1].truth is not False
+        if value.known is _Mark.UNDEFINED or (falsy_too and value.truth is False):
+            return fallback
+        doubtful = value.known is _Mark.UNKNOWN or (falsy_too and value.truth is None)
+        return self._either([value, fallback]) if doubtful else value
+
     def _filtered(self, value: _Value, name: str) -> _Value:
         if name in _TRIMS or (value.known is _Mark.MESSAGES and name in ("list", "reverse")):
             return value
         if name in ("length", "count"):
             return _Value(_Mark.COUNT) if value.known is _Mark.MESSAGES else _UNKNOWN
-        if name in ("default", "d"):
-            return _Value(prints=value.prints) if value.truth is None else value
         if name in ("lower", "upper", "capitalize", "title") and isinstance(value.known, str):
             text = str(getattr(value.known, name)())
             return _Value(text, (Text(text),))
