@@ -124,6 +124,7 @@ class Checkpoint:
     unused_index: Index | None = None
     chosen_by: Location | None = None
     duplicate_keys: tuple[DuplicateKey, ...] = ()  # of the index files
+    marked: tuple[str, ...] = ()  # the index that loaders follow, if it begins with a byte order mark
 
     @property
     def index(self) -> Index:

@@ -98,6 +98,7 @@ class Contract:
     id_fields: tuple[IdField, ...] = ()
     templates: tuple[ChatTemplate, ...] = ()
     duplicate_keys: tuple[DuplicateKey, ...] = ()
+    marked: tuple[str, ...] = ()  # JSON files that begin with a byte order mark (TA418)
     unreadable: tuple[Unreadable, ...] = ()
     tokenizer_error: Fact[str] | None = None  # why tokenizer.json does not parse or does not load (TA405)
     comparisons_or: Mapping[tuple[str, str], TableComparison | Missing] | Missing = NOT_COMPARED
@@ -346,7 +347,7 @@ class Contract:
                 for text in template.control:
                     if text in self.vocabulary_or.by_content:
                         id = self.vocabulary_or.by_content[text]
-                        add(Reference(id, "chat template", f"the {template.name} chat template", template.at))
+                        add(Reference(id, "chat template", f"the {template.title} chat template", template.at))
         return {id: tuple(references) for id, references in found.items()}
 
     @cached_property

@@ -61,6 +61,7 @@ def read_checkpoint(source: Source, preferred: str | None = None) -> Checkpoint:
 class _ReadIndex:
     index: Index
     duplicates: tuple[DuplicateKey, ...]
+    marked: bool
 
     def files(self) -> dict[str, Location]:
         """Every file the index names, in the order of loading, and where it is first named."""
@@ -155,6 +156,7 @@ class _Loader:
             unused_index=unused.index if unused else None,
             chosen_by=chosen_by,
             duplicate_keys=tuple(key for index in (used, unused) if index for key in index.duplicates),
+            marked=(used.index.file,) if used and used.marked and layout == "sharded" else (),
         )
 
     def _parts(self) -> Iterator[str]:
@@ -216,7 +218,8 @@ class _Loader:
             if not isinstance(shard, str):
                 at = pointed(Location(file).child("weight_map", tensor).pointer)
                 raise _malformed(file, f"expected a file name at {at}, found {json_value(shard)}")
-        return _ReadIndex(Index(file, weight_map, _total_size(file, document)), parsed.duplicates)
+        index = Index(file, weight_map, _total_size(file, document))
+        return _ReadIndex(index, parsed.duplicates, parsed.marked)
 
 
 def _lost_parts(files: Iterable[str]) -> Iterator[DamagedFile]:

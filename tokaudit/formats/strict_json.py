@@ -2,7 +2,7 @@
 
 Python's own parser does the work. What it lets through is refused here: UTF-16 and UTF-32, NaN and
 Infinity, numbers that overflow to infinity, lone surrogates, very long integers and very deep nesting.
-A UTF-8 byte order mark is accepted in every file: it changes nothing, and editors on Windows write it.
+A UTF-8 byte order mark is accepted and noticed: editors on Windows write it, and loaders refuse it (TA418).
 The word Infinity may be allowed: before version 5 transformers wrote it into config.json, as the
 ``time_step_limit`` of Mamba 2, Nemotron-H and their like, and Python reads it.
 """
@@ -44,11 +44,13 @@ Container = dict[str, object] | list[object]
 class Parsed:
     """The value of a document; of a key that is stated twice the last value counts, as loaders have it.
 
-    ``duplicates`` lists the first repeated keys (at most ``limits.JSON_DUPLICATES_LISTED``).
+    ``duplicates`` lists the first repeated keys (at most ``limits.JSON_DUPLICATES_LISTED``), ``marked`` says
+    that the file begins with a byte order mark.
     """
 
     value: object
     duplicates: tuple[DuplicateKey, ...]
+    marked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def parse_object(data: bytes, file: str, *, infinity: bool = False) -> ParsedObj
     if not isinstance(parsed.value, dict):
         message = f"expected an object, found {json_value(parsed.value)}"
         raise Unreadable("json-type", file, message, hint=_ANEW)
-    return ParsedObject(parsed.value, parsed.duplicates)
+    return ParsedObject(parsed.value, parsed.duplicates, parsed.marked)
 
 
 def parse(data: bytes, file: str, *, infinity: bool = False) -> Parsed:
@@ -119,7 +121,8 @@ class _Parser:
             or _LONG_INTEGER in data.translate(_DIGITS_TO_ZERO)
         ):
             self._refuse_odd_values(value)
-        return Parsed(value, tuple(islice(self._duplicates(value), limits.JSON_DUPLICATES_LISTED)))
+        duplicates = tuple(islice(self._duplicates(value), limits.JSON_DUPLICATES_LISTED))
+        return Parsed(value, duplicates, data.startswith(_BOM))
 
     def _decode(self, data: bytes) -> str:
         if not data or data.isspace():

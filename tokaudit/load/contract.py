@@ -80,6 +80,7 @@ def read_contract(
         raise Unreadable("no-model", "", f"no model in {model.source.name}", hint=hint)
     if isinstance(checkpoint, Checkpoint):
         model.duplicates += checkpoint.duplicate_keys
+        model.marked += checkpoint.marked
     optimizer = _optimizer(model, options)
     readers = (model,) if tokens is model else (model, tokens)
     contract = Contract(
@@ -96,6 +97,7 @@ def read_contract(
         id_fields=tuple(_id_fields(model_config, generation_config)),
         templates=templates,
         duplicate_keys=tuple(key for reader in readers for key in reader.duplicates),
+        marked=tuple(dict.fromkeys(name for reader in readers for name in reader.marked)),
         unreadable=tuple(error for reader in readers for error in reader.unreadable),
         tokenizer_error=problem,
         comparisons_or=_comparisons(model.source, embeddings, checkpoint),

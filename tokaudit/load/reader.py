@@ -23,6 +23,7 @@ class Reader:
         self.names = source.names()
         self.unreadable: list[Unreadable] = []
         self.duplicates: list[DuplicateKey] = []
+        self.marked: list[str] = []
         self.outside: list[DamagedFile] = []
 
     def attempt(self, name: str, read: Callable[[], T]) -> T | Missing:
@@ -48,6 +49,7 @@ class Reader:
     def _document(self, name: str, limit: int) -> Document:
         parsed = strict_json.read_object(self.source, name, limit, infinity=name == "config.json")
         self.duplicates += parsed.duplicates
+        self.marked += [name] if parsed.marked else []
         return Document(Location(name), parsed.value)
 
     def data(self, name: str, limit: int = limits.SIDE_FILE_BYTES) -> bytes | Missing:
