@@ -28,6 +28,7 @@ import torch  # noqa: F401  (once, before the first fork)
 import tokaudit.resize.run  # torch, before the first fork
 import tokaudit.resize.values  # noqa: F401
 from tokaudit.cli import main as command_line
+from tokaudit.ending import end_at_signals
 
 CHANGES = (
     "write", "pwrite", "writev", "copy_file_range", "sendfile", "fsync", "fdatasync", "rename", "replace",
@@ -106,6 +107,7 @@ def run(at: int, mode: str, arguments: list[str], errors: int) -> NoReturn:
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     fault = Fault(at, mode)
     install(fault)
+    end_at_signals()
     code = command_line(arguments)
     sys.stderr.flush()
     os._exit(OVER if fault.count < at else code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -98,3 +99,53 @@ def test_what_a_killed_run_left_is_recognised(tmp_path: Path) -> None:
     assert left.name.startswith(".out.tokaudit-")
     with new_directory(tmp_path / "out"):
         assert abandoned(tmp_path / "out") == (left,)  # the running one holds its lock
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_python_would_lose_removes_what_threads_still_write(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
+    script = """
+import os, sys, threading, time
+from pathlib import Path
+from tokaudit.atomic import new_directory, new_file
+from tokaudit.ending import end_at_signals
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+
+def write(building):
+    for number in range(100_000):
+        (building / str(number)).write_text("x")
+
+end_at_signals()
+with new_directory(Path("out")) as building, new_file(Path("file")) as other:
+    (building / "folder").mkdir()
+    for _ in range(4):
+        threading.Thread(target=write, args=(building,), daemon=True).start()
+    time.sleep(0.2)
+    Finalised()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(int(signum))],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 128 + signum
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_the_run_was_started_to_ignore_stays_ignored() -> None:
+    script = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from tokaudit.ending import end_at_signals
+end_at_signals()
+os.kill(os.getpid(), signal.SIGHUP)
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "alive\n"

@@ -29,7 +29,7 @@ from pathlib import PurePath
 import typer
 
 import tokaudit.audit, tokaudit.rule
-from tokaudit.cli import main
+from tokaudit.cli import run as entry
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.report import Report, RuleRef, Skipped, Summary
@@ -117,7 +117,7 @@ for name in ("tokaudit.load", "tokaudit.load.contract"):
 sys.modules["tokaudit.load"].Opening = Opening
 tokaudit.audit.run = run
 tokaudit.rule.all_rules = tokaudit.audit.all_rules = lambda: (TokenIdOutOfRange,)
-sys.exit(main())
+entry()
 '''
 
 SCRUBBED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "LANG", "TOKAUDIT_DEBUG", "PYTHONIOENCODING")

@@ -50,8 +50,8 @@ def contract(self, options=None):
         case "recursion": return contract(self)
     return inner(self, options)
 load.Opening.contract = contract
-from tokaudit.cli import main
-sys.exit(main())
+from tokaudit.cli import run
+run()
 '''
 
 
@@ -423,7 +423,7 @@ def alive(pids: set[int]) -> set[int]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to see processes")
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
 )
 def test_a_signal_ends_all_processes(registry: Callable[..., Path], number: int, code: int) -> None:
     """Those that hang or hear no signal, too, and the isolated processes of their tokenizers."""

@@ -84,3 +84,24 @@ def test_a_fault_at_every_change_leaves_all_or_nothing(mode: str, tmp_path: Path
         sweep.stdin.close()
     assert run["over"]
     assert absent >= 3  # a signal may come too late to stop anything
+
+
+def test_an_interrupt_where_python_loses_exceptions_ends_the_run(tmp_path: Path) -> None:
+    """KeyboardInterrupt in a callback of the import machinery is lost, and other threads wait for ever."""
+    source = model(tmp_path / "source")
+    work = tmp_path / "work"
+    work.mkdir()
+    command = ["resize", str(source), str(work / "out"), "--add-token", "<|new|>"]
+    codes = []
+    for at in (100, 300, 400, 408):  # 400: while it reads; then it writes
+        done = subprocess.run(
+            [sys.executable, str(HERE / "interrupted.py"), str(at), *command],
+            cwd=HERE.parent,
+            capture_output=True,
+            timeout=90,
+        )
+        codes.append(done.returncode)
+        if done.returncode:
+            assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+            assert list(work.iterdir()) == []
+    assert 130 in codes

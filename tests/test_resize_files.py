@@ -24,7 +24,7 @@ from models import FIXTURES, base, build
 from resizing import EMBED, HEAD, both_copies, data, in_shards, tables, tensor, tied, untied, with_rows
 
 import tokaudit.resize.write as writing
-from tokaudit.cli import main
+from tokaudit.cli import run
 from tokaudit.errors import Unreadable
 from tokaudit.resize import NewToken, Request, resize
 from tokaudit.resize.manifest import FILE as MANIFEST
@@ -234,7 +234,7 @@ def test_rs12_a_limit_on_file_sizes_leaves_nothing(source: Path, tmp_path: Path)
 SLOW = r"""
 import os, signal, sys, time
 import tokaudit.resize.write as writing
-from tokaudit.cli import main
+from tokaudit.cli import run
 copy = writing.copy_file
 def slow(file, out, progress):
     copy(file, out, progress)
@@ -243,7 +243,7 @@ def slow(file, out, progress):
         time.sleep(0.01)
         progress.advance(0)
 writing.copy_file = slow
-sys.exit(main(sys.argv[1:]))
+run()
 """
 
 

@@ -1,8 +1,9 @@
 """The one writer of files and directories: what it makes is complete under its name, or not there at all.
 
 Everything is written beside the destination, on the same file system, synced, and then renamed with
-no-replace semantics. An exception or a signal that becomes one removes what was written; after kill -9 a
-directory named ``.NAME.tokaudit-XXXXXXXX.tmp`` is left, which the next run recognises by its free lock.
+no-replace semantics. An exception removes what was written, and so does a signal (`tokaudit.ending`); after
+kill -9 a directory named ``.NAME.tokaudit-XXXXXXXX.tmp`` is left, which the next run recognises by its free
+lock.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tokaudit.ending import SIGNALS, before_the_end
 from tokaudit.errors import TokauditError
 
 _MARK = ".tokaudit-"
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SECONDS_TO_REMOVE = 10.0
 _UMASK = threading.Lock()  # it can only be read by setting it
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
+
+_unfinished: set[Path] = set()
 
 
 class CannotWrite(TokauditError):
@@ -50,6 +55,7 @@ def new_directory(destination: Path) -> Iterator[Path]:
                 prefix=f".{destination.name}{_MARK}", suffix=".tmp", dir=destination.parent
             )
             building = Path(name)
+            _unfinished.add(building)
         lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,6 +64,7 @@ def new_directory(destination: Path) -> Iterator[Path]:
         _sync_tree(building)
         with uninterrupted():
             _rename_new(building, destination)
+            _unfinished.discard(building)
             building = None
         _sync(destination.parent)
     except OSError as error:
@@ -76,6 +83,8 @@ def _removed_for_sure(building: Path | None, lock: int | None) -> None:
                 break
         except BaseException as signalled:
             late = signalled
+    if building is not None:
+        _unfinished.discard(building)
     if lock is not None:
         os.close(lock)
     if late is not None:
@@ -90,12 +99,14 @@ def new_file(destination: Path) -> Iterator[Path]:
         with uninterrupted():
             handle, name = tempfile.mkstemp(prefix=f".{destination.name}{_MARK}", dir=destination.parent)
             building = Path(name)
+            _unfinished.add(building)
             os.close(handle)
         os.chmod(building, 0o666 & ~_umask())
         yield building
         _sync(building)
         with uninterrupted():
             os.replace(building, destination)
+            _unfinished.discard(building)
             building = None
         _sync(destination.parent)
     except OSError as error:
@@ -104,6 +115,26 @@ def new_file(destination: Path) -> Iterator[Path]:
         if building is not None:
             with uninterrupted(), suppress(OSError):
                 building.unlink()
+            _unfinished.discard(building)
+
+
+def _remove_unfinished() -> None:
+    """Remove what is being built by a process that is about to end, whose threads may still write files.
+
+    A directory gets another name first, where they find it no more: what they are at is the last in it.
+    """
+    deadline = time.monotonic() + _SECONDS_TO_REMOVE
+    for building in tuple(_unfinished):
+        with suppress(OSError):
+            building.unlink()  # a file
+        doomed = building.with_suffix(".gone")
+        with suppress(OSError):
+            building.rename(doomed)
+        while doomed.is_dir() and time.monotonic() < deadline:
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+before_the_end(_remove_unfinished)
 
 
 def abandoned(destination: Path) -> tuple[Path, ...]:
@@ -160,7 +191,7 @@ def uninterrupted() -> Iterator[None]:
         return
     arrived: list[int] = []
     with ExitStack() as restoring:
-        for signum in _SIGNALS:
+        for signum in SIGNALS:
             handler = signal.getsignal(signum)
             if handler not in (None, signal.SIG_IGN):
                 restoring.callback(signal.signal, signum, handler)

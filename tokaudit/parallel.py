@@ -16,10 +16,11 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeVar
 
+from tokaudit.ending import SIGNALS
 from tokaudit.isolation.child import die_with_parent
 
 T = TypeVar("T")
@@ -27,7 +28,6 @@ T = TypeVar("T")
 _CHUNK = 1 << 16
 _SECONDS_TO_DIE = 5.0
 _SECONDS_BETWEEN_LOOKS = 1.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,16 @@ class Lost:
 
 @dataclass(slots=True)
 class _Child:
-    """A process at work; ``answer`` is the end of a pipe that it closes when it is done."""
+    """A process at work.
+
+    ``answer`` is the end of a pipe that it closes when it is done, ``lifeline`` that of one whose closing
+    ends it. The pipe of two processes would end the younger of them only.
+    """
 
     item: int
     pid: int
     answer: int
+    lifeline: int
     deadline: float
     received: bytearray = field(default_factory=bytearray)
 
@@ -72,10 +77,8 @@ class _Pool(Generic[T]):
         self.waiting = deque(range(count))
         self.seconds = seconds
         self.running: dict[int, _Child] = {}  # by the end of its pipe
-        self.lifeline = (-1, -1)
 
     def run(self, jobs: int, look: Callable[[], None]) -> Generator[tuple[int, T | Lost], None, None]:
-        self.lifeline = os.pipe()
         try:
             with selectors.DefaultSelector() as selector:
                 while self.waiting or self.running:
@@ -93,8 +96,6 @@ class _Pool(Generic[T]):
         finally:
             for child in list(self.running.values()):
                 self._end(child)
-            for end in self.lifeline:
-                os.close(end)
 
     def _fill(self, jobs: int, selector: selectors.BaseSelector) -> Iterator[tuple[int, Lost]]:
         """Start as many as there may be; where the system starts no more, the others are waited for."""
@@ -111,24 +112,26 @@ class _Pool(Generic[T]):
 
     def _start(self, item: int) -> _Child:
         """Raises OSError."""
-        answer, end = os.pipe()
-        try:
+        with ExitStack() as theirs, ExitStack() as ours:
+            answer, end = os.pipe()
+            ours.callback(os.close, answer)
+            theirs.callback(os.close, end)
+            watched, lifeline = os.pipe()
+            ours.callback(os.close, lifeline)
+            theirs.callback(os.close, watched)
             with _signals_held_back() as before:
                 with warnings.catch_warnings():  # of threads, which none of the work here relies on
                     warnings.simplefilter("ignore", DeprecationWarning)
                     pid = os.fork()
                 if pid == 0:
-                    self._serve(item, end, before)
-                child = _Child(item, pid, answer, time.monotonic() + self.seconds)
+                    os.close(lifeline)
+                    self._serve(item, end, watched, before)
+                child = _Child(item, pid, answer, lifeline, time.monotonic() + self.seconds)
                 self.running[answer] = child
-        except OSError:
-            os.close(answer)
-            raise
-        finally:
-            os.close(end)
+                ours.pop_all()
         return child
 
-    def _serve(self, item: int, end: int, signals: set[int]) -> NoReturn:
+    def _serve(self, item: int, end: int, watched: int, signals: set[int]) -> NoReturn:
         """The child. It never returns, so that nothing of the parent's is finished twice."""
         code = 1
         try:
@@ -138,8 +141,8 @@ class _Pool(Generic[T]):
             signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             for sibling in self.running.values():
                 os.close(sibling.answer)
-            os.close(self.lifeline[1])
-            die_with_parent(self.lifeline[0])
+                os.close(sibling.lifeline)
+            die_with_parent(watched)
             with open(end, "wb") as pipe:
                 pickle.dump(self.work(item), pipe, pickle.HIGHEST_PROTOCOL)
             code = 0
@@ -183,6 +186,7 @@ class _Pool(Generic[T]):
             with suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
             status = _reaped(child.pid)
+        os.close(child.lifeline)
         return status
 
 
@@ -214,7 +218,7 @@ def _signals_held_back() -> Iterator[set[int]]:
 
     Yields those that were held back already.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield set(before)
     finally:

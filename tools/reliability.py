@@ -5,8 +5,9 @@
 
 The sweep runs each command over and over: the first time its first change to the file system fails, or the
 process is killed or gets a signal just before it; then the second, until a run makes fewer changes. After
-each run everything must be as before or complete, and nothing may be left. Then other trouble: several runs
-with one destination, and disks that are full or read-only (mounted here, which needs root).
+each run everything must be as before or complete, and nothing may be left. Then other trouble: interrupts at
+random times, and where Python loses exceptions; several runs with one destination; disks that are full or
+read-only (mounted here, which needs root).
 
 The script exits with 1, and writes nothing, where a run left anything half-made.
 """
@@ -15,10 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,8 +47,11 @@ FAULTS = {
     "eio": "the disk fails (EIO)",
     "change": "the source changes",
 }
+INTERRUPTS = 100  # of each command, at random times
+IN_IMPORTS = range(10, 450, 10)  # more than a resize has, so that some runs end by themselves
 RUNS_AT_ONCE = 6
 ROUNDS = 5
+PATIENCE = 60.0  # seconds after which an interrupted run hangs
 DISKS = (8, 16, 32, 64, 96, 128, 160)  # KiB
 
 
@@ -144,6 +151,55 @@ def sweep(command: Command, fault: str, source: Path) -> Tally:
     return tally
 
 
+def interrupted(command: Command, lines: Sequence[Sequence[str]], after: Callable[[float], float]) -> Tally:
+    """Each line of a command, with SIGINT so many seconds after its start; ``after`` gets what one lasts."""
+    tally = Tally()
+    reset(command)
+    began = time.monotonic()
+    tokaudit(command.arguments)
+    lasts, result = time.monotonic() - began, contents(command.out)
+    for number, line in enumerate(lines, 1):
+        reset(command)
+        process = subprocess.Popen(
+            line, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        tally.runs += 1
+        try:
+            process.wait(after(lasts))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            tally.wrong.append(f"{command.name}, interrupt {number}: it does not end")
+            process.kill()
+            process.wait()
+        found = contents(command.out)
+        if found == result:
+            tally.complete += 1
+        elif found == command.old:
+            tally.nothing += 1
+        else:
+            tally.wrong.append(f"{command.name}, interrupt {number}: half-made")
+        left = [path for path in command.out.parent.iterdir() if path != command.out]
+        if left:
+            tally.wrong.append(f"{command.name}, interrupt {number}: {left} is left")
+    return tally
+
+
+def at_random_times(command: Command) -> Tally:
+    line = [sys.executable, "-m", "tokaudit", *command.arguments]
+    chance = random.Random(0)
+    return interrupted(command, [line] * INTERRUPTS, lambda lasts: chance.uniform(0, lasts))
+
+
+def in_imports(command: Command) -> Tally:
+    """The line interrupts itself."""
+    script = str(PROJECT / "tests" / "interrupted.py")
+    lines = [[sys.executable, script, str(at), *command.arguments] for at in IN_IMPORTS]
+    return interrupted(command, lines, lambda lasts: PATIENCE)
+
+
 def at_once(command: Command) -> Tally:
     """Several runs of a resize with one destination: one makes it, the others say that it exists."""
     tally = Tally()
@@ -219,6 +275,8 @@ def measured(work: Path) -> Iterator[tuple[str, str, Tally]]:
         for fault, words in FAULTS.items():
             if fault != "change" or command is resize:
                 yield command.name, words, sweep(command, fault, source)
+        yield command.name, "SIGINT at a random time", at_random_times(command)
+        yield command.name, "SIGINT within an import", in_imports(command)
     yield "resize", f"{RUNS_AT_ONCE} runs at once, one destination", at_once(resize)
     sizes = [f"size={kib}k" for kib in DISKS]
     into = lambda out: ["resize", str(source), str(out), *grow]  # noqa: E731

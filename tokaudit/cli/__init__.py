@@ -16,22 +16,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-if TYPE_CHECKING:
-    from types import FrameType
+from tokaudit.ending import end_at_signals
 
+if TYPE_CHECKING:
     from tokaudit.cli.outcome import Outcome
 
 NO_VERDICT = 2
 INTERRUPTED = 130
-SIGNALLED = 128  # and the number of the signal
-
-
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP arrived; its number is the argument."""
 
 
 def run() -> NoReturn:
     """The console entry."""
+    end_at_signals()
     code = main()
     # All that a run leaves was written and flushed by now. Taking down torch and a million objects one by one
     # would last as long as reading a table; the kernel frees them at once.
@@ -39,13 +35,14 @@ def run() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (by default ``sys.argv``) and return the exit code. Raises nothing."""
+    """Run the command line (by default ``sys.argv``) and return the exit code. Raises nothing.
+
+    Signals are the business of who calls it.
+    """
     try:
         return _main(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Terminated as end:
-        return SIGNALLED + int(end.args[0])
     except BaseException as error:  # the panic of a Rust extension is no Exception
         from tokaudit.cli import streams
 
@@ -55,15 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     import gc
-    import signal
 
     from tokaudit.cli import streams
     from tokaudit.errors import UsageError
 
     gc.disable()  # a run is short and makes millions of objects that are all needed: half its time
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-        signal.signal(signal.SIGHUP, _terminate)
     if sys.stdout is None:
         raise UsageError("standard output is closed, so the report cannot be printed")
     outcome, code = _run(arguments)
@@ -106,7 +99,3 @@ def _code(outcome: Outcome) -> int:
     from tokaudit.report import Verdict
 
     return {Verdict.PASS: 0, Verdict.FINDINGS: 1, Verdict.NO_VERDICT: NO_VERDICT}[outcome.verdict]
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise Terminated(signum)

@@ -23,7 +23,6 @@ _NO_KERNEL_COPY = frozenset(
 
 def create(target: Path, mode: int) -> int:
     """A descriptor to write a new file through; its permissions are those of a source's ``mode``."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     out = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(out, file_mode(mode))
@@ -79,7 +78,6 @@ def write_at(out: int, start: int, data: bytes | memoryview) -> None:
 def hard_link(source: Path, file: OpenFile, target: Path) -> bool:
     """Link to the opened file instead of copying it; False where the file system cannot."""
     with suppress(OSError):
-        target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, target, follow_symlinks=False)
         mine, theirs = os.lstat(target), os.fstat(file.fileno())
         if (mine.st_dev, mine.st_ino) == (theirs.st_dev, theirs.st_ino):

@@ -59,6 +59,8 @@ class Writer:
         for edit in self.plan.files:
             edits.setdefault(edit.at.file, []).append(edit)
         entries = sorted(carried, key=lambda entry: -entry.size)
+        taken = [] if self.other is None else [self.other.entries[name] for name in self.plan.taken_files]
+        self._make_folders([*entries, *taken])
         grown = sum(edit.bytes_added for edit in self.plan.tensors)
         self.workers.start(grown + 2 * sum(entry.size for entry in entries))
         shards: list[tuple[Entry, Future[Layout]]] = []
@@ -71,7 +73,6 @@ class Writer:
             else:
                 copies.append(self.workers.submit(self._copied, self.files, entry))
         if self.other is not None:
-            taken = [self.other.entries[name] for name in self.plan.taken_files]
             copies += [self.workers.submit(self._copied, self.other, entry) for entry in taken]
         digests = {edit.table.name: self.workers.submit(self._digest, edit) for edit in self.plan.tensors}
         if shards:
@@ -84,6 +85,11 @@ class Writer:
             self._optimizer(self.files.entries[OPTIMIZER])
         wait(copies)
         return Underway(comparisons, digests)
+
+    def _make_folders(self, entries: Sequence[Entry]) -> None:
+        """Not left to the threads: one that a signal ends with the run would make a removed folder again."""
+        for entry in entries:
+            (self.building / entry.name).parent.mkdir(parents=True, exist_ok=True)
 
     def text(self, name: str, text: str, mode: int) -> None:
         with _new_file(self.building / name, mode) as out:
