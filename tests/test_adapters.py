@@ -17,10 +17,10 @@ import pytest
 from models import base, build, changed
 
 import tokaudit
-from tokaudit.contract import Change, TableKind, Tensor
+from tokaudit.contract import Change, Document, TableKind, Tensor
 from tokaudit.errors import UsageError
 from tokaudit.families.adapted import table_of
-from tokaudit.findings import Severity
+from tokaudit.findings import Location, Severity
 from tokaudit.formats import adapter as layout
 from tokaudit.load import load
 from tokaudit.report import Report, Verdict
@@ -438,6 +438,10 @@ def test_a_damaged_adapter_file_is_a_finding_and_the_rest_goes_on(tmp_path: Path
 def test_a_malformed_field_leaves_no_verdict(field: dict[str, Any], tmp_path: Path) -> None:
     report = tokaudit.check(adapter(tmp_path / "adapter", {"json": {"adapter_config.json": field}}))
     assert [error.code for error in report.unreadable] == ["adapter-field"]
+
+
+def test_a_rank_of_one_is_no_malformed_field() -> None:
+    assert not list(layout.malformed_fields(Document(Location("adapter_config.json"), {"r": 1})))
 
 
 def test_a_configuration_beside_the_adapter_raises_no_false_alarm(tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ def test_a_list_of_a_million_ids_is_kept_as_it_stands() -> None:
 def test_a_default_of_the_class_is_marked() -> None:
     found = default_field("pad_token_id", "", (32000,), CONFIG.child("pad_token_id"), pads=True)
     assert (found.role, found.ids, found.by_default, found.padding_index) == (Role.PAD, (32000,), True, True)
+    assert not found.is_list
+    assert default_field("eos_token_id", "", (1, 2), CONFIG, pads=False).is_list
 
 
 @pytest.mark.parametrize(

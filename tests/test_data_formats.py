@@ -177,10 +177,17 @@ def test_shifted_labels_are_counted_within_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "found"), [("uint16", "uint16"), ("uint32", "uint32"), ("int64", "int64")])
 def test_the_dtype_of_a_raw_file_is_deduced(dtype: str, found: str, tmp_path: Path) -> None:
-    writers.write_bin(tmp_path / "train.bin", [list(range(1, 301))], dtype)
+    writers.write_bin(tmp_path / "train.bin", [list(range(300))], dtype)
     (unit,) = units_of(tmp_path / "train.bin")
     assert (unit.column.dtype, unit.column.deduced) == (found, True)
     assert counted(tmp_path / "train.bin", MEASURE).items == 300
+
+
+def test_a_header_may_promise_no_ids(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").write_bytes(struct.pack("<3i", 20240520, 1, 0) + bytes(1012))
+    (unit,) = units_of(tmp_path / "train.bin")
+    assert (unit.column.dtype, unit.column.deduced) == ("uint16", False)
+    assert counted(tmp_path / "train.bin", MEASURE).items == 0
 
 
 @pytest.mark.parametrize("rows", [[[1, 2]], [[3, 0, 1, 2, 2, 0] * 100], [[200, 1, 0, 3]]])
@@ -348,6 +355,13 @@ def test_an_index_of_megatron_may_not_lie(index: bytes, code: str | None, tmp_pa
     with pytest.raises(Unreadable) as raised:
         units_of(tmp_path / "a.bin")
     assert raised.value.code == code
+
+
+def test_the_first_sequence_outside_of_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(struct.pack("<4H", 1, 2, 3, 4))
+    (tmp_path / "a.idx").write_bytes(megatron([2, 2, 2], [0, -4, 8]))
+    with pytest.raises(Unreadable, match="sequence 1 has 2 ids from byte -4 on"):
+        units_of(tmp_path / "a.bin")
 
 
 def test_an_archive_that_numpy_did_not_write_is_not_unpacked(tmp_path: Path) -> None:

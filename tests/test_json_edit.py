@@ -68,6 +68,7 @@ def test_a_compact_file_stays_compact() -> None:
 
 def test_an_empty_object_can_be_filled() -> None:
     assert set_member("{}", (), "a", 1) == '{"a": 1}'
+    assert set_member("{}", (), "a", {"b": [1, 2]}) == '{"a": {"b": [1, 2]}}'
 
 
 def test_texts_beyond_ascii_follow_the_file() -> None:

@@ -152,6 +152,11 @@ def test_added_tokens_keep_declared_ids_repeats_and_flags() -> None:
     assert str(added.location("<y>")) == "tokenizer.json#/added_tokens/1"
 
 
+def test_a_post_processor_with_a_list_of_special_tokens_emits_nothing() -> None:
+    processor = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": ["<s>"]}
+    assert list(reading(post_processor=processor).emissions) == []
+
+
 def test_the_post_processor_emits_what_its_templates_name() -> None:
     processor = {
         "type": "TemplateProcessing",

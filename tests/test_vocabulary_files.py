@@ -100,6 +100,12 @@ def test_tiktoken_ranks_are_ids_of_byte_strings() -> None:
     assert dict(tiktoken(lines, "qwen.tiktoken").ids) == {"a": 0, "\u0120t": 1, "\u00ff": 2}
 
 
+@pytest.mark.parametrize("name", ["qwen.tiktoken", "tiktoken.model"])
+def test_tiktoken_files_are_known_by_their_names(name: str) -> None:
+    found = {file: read(b"YQ== 0\n") for file, read in byte_files({name, "model.bin"}, {})}
+    assert {file: dict(table.ids) for file, table in found.items()} == {name: {"a": 0}}
+
+
 @pytest.mark.parametrize("data", [b"not base64 here\n", b"!!!! 1\n", b"YQ== x\n", b"YQ== -1\n", b""])
 def test_what_is_no_tiktoken_file_is_malformed(data: bytes) -> None:
     with pytest.raises(Unreadable) as error:
@@ -122,6 +128,7 @@ def test_the_byte_alphabet_is_that_of_the_library() -> None:
 
 def test_pieces_of_a_sentencepiece_model_have_their_places_as_ids() -> None:
     trainer_spec = field(2, b"\x20" + varint(9999))  # vocab_size, which nobody checks
+    trainer_spec += b"\x19" + b"\xff" * 8  # 64 bits of a field that nobody knows
     table = sentencepiece(model(PIECES, trainer_spec), "tokenizer.model", "LlamaTokenizer")
     assert list(table.ids.items()) == [(piece, id) for id, piece in enumerate(PIECES)]
 
