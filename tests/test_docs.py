@@ -68,6 +68,7 @@ DECIDED = """
     TA312 template-stop-not-eos error
     TA313 forced-id-invalid error
     TA314 generation-config-incomplete warning
+    TA315 template-broken error
     TA401 tokenizer-files-disagree error
     TA402 duplicate-token-id error
     TA403 renumbered-on-load error

@@ -12,10 +12,11 @@ from models import base, build, changed
 import tokaudit
 from tokaudit import audit
 from tokaudit.contract import Options
+from tokaudit.errors import Unreadable
 from tokaudit.findings import Finding, Location, Severity
 from tokaudit.formats import chat_template
 from tokaudit.load import load
-from tokaudit.report import Report
+from tokaudit.report import Report, Verdict
 from tokaudit.rules.special._kind import turn_ends
 
 Change = dict[str, dict[str, Any]]
@@ -402,3 +403,44 @@ def test_a_negative_id_is_mild_only_for_padding_that_is_not_used_and_for_placeho
     found = [finding for finding in tokaudit.check(model).findings if finding.rule == "TA301"]
     assert [finding.severity for finding in found] == [severity]
     assert "below 0" in found[0].message
+
+
+# --- templates that cannot be used, and those beyond a limit ----------------------------------------------
+
+NESTED = "{% if x %}" * 2_000 + "{% endif %}" * 2_000
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [("<|gone|>{#" + "x" * 250_000 + "#}", "more than 250,000 characters"), (NESTED, "nested too deeply")],
+    ids=["long", "deep"],
+)
+def test_a_template_beyond_a_limit_leaves_no_verdict(template: str, words: str, tmp_path: Path) -> None:
+    path = model(tmp_path / "model", template=template)
+    report = tokaudit.check(path)
+    assert report.verdict() is Verdict.NO_VERDICT
+    (error,) = report.unreadable
+    assert (error.code, error.file) == ("template-limit", "chat_template.jinja")
+    assert words in error.message
+    with pytest.raises(Unreadable, match=words):
+        tokaudit.lock(path)
+
+
+def test_a_broken_template_is_locked_as_it_stands(tmp_path: Path) -> None:
+    locks = []
+    for number, source in enumerate([b"caf\xe9", b"caf\xe8", b"caf\xe9", b"{% for m in messages %}"]):
+        path = model(tmp_path / str(number), template="")
+        (path / "chat_template.jinja").write_bytes(source)
+        locks.append(tokaudit.lock(path).templates)
+    assert locks[0] == locks[2]
+    assert len({str(lock) for lock in locks}) == 3
+
+
+def test_a_surrogate_in_a_template_of_the_configuration_is_no_foreign_byte(tmp_path: Path) -> None:
+    description = base("llama")
+    del description["text"]
+    path = build(description, tmp_path / "model")
+    config = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
+    config["chat_template"] = "\udce9{{ messages }}"
+    (path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    assert findings(path, "TA315") == []

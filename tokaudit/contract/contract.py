@@ -347,7 +347,9 @@ class Contract:
                 for text in template.control:
                     if text in self.vocabulary_or.by_content:
                         id = self.vocabulary_or.by_content[text]
-                        add(Reference(id, "chat template", f"the {template.title} chat template", template.at))
+                        add(
+                            Reference(id, "chat template", f"the {template.title} chat template", template.at)
+                        )
         return {id: tuple(references) for id, references in found.items()}
 
     @cached_property

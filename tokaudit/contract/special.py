@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from tokaudit.findings import Location
+from tokaudit.text import pointed
 
 # What control tokens look like: "<|im_end|>", DeepSeek's full-width form, Gemma 4's one-sided ones ("<|turn>"
 # ... "<turn|>"), and the plain names that families use for their markers.
@@ -78,7 +80,9 @@ class ChatTemplate:
     of what it can print that look like control tokens ("<|im_end|>") or are added tokens, in order.
     ``prints`` are the role variables it prints ("bos_token").
     ``turn_ends`` are the control tokens (or role variables, as "eos_token") that can end an assistant's turn;
-    empty where that could not be worked out. ``problem`` says why the template has no facts at all.
+    empty where that could not be worked out. ``problem`` says why the template has no facts at all, and
+    ``broken`` whether that stops transformers as it reads the file ("encoding") or renders it ("syntax");
+    else it is a limit of tokaudit. What is not UTF-8 stands in ``text`` as lone surrogates.
     """
 
     name: str
@@ -87,4 +91,10 @@ class ChatTemplate:
     prints: tuple[str, ...] = ()
     turn_ends: tuple[str, ...] = ()
     problem: str = ""
+    broken: Literal["", "encoding", "syntax"] = ""
     text: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name within a sentence: a file may give it any."""
+        return pointed(self.name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tokaudit.contract import ChatTemplate
 from tokaudit.contract.special import CONTROL
 from tokaudit.findings import Location
+from tokaudit.text import pointed
 
 if TYPE_CHECKING:
     from jinja2 import nodes
@@ -28,16 +29,21 @@ MOST_CHARACTERS = 250_000  # the longest templates in use have some 50,000
 LONGEST_MARKER = 100
 MOST_MARKERS = 200  # a template prints some ten
 MOST_VISITS = 100_000
-
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in the text of a file: what ``decoded`` makes of other bytes
 
 Stated = tuple[str, str, Location]  # (name, text, where it stands)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a template's file; a byte that is not UTF-8 becomes a lone surrogate."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def read_all(stated: Iterable[Stated], known: Set[str]) -> tuple[ChatTemplate, ...]:
     """Take the facts out of each template; together they may have ``MOST_CHARACTERS``.
 
     ``known`` are texts of added tokens, which count as control tokens. A template about which nothing can be
-    said (no Jinja, too large, nested too deeply) has a ``problem`` and no facts.
+    said (not UTF-8, no Jinja, too large, nested too deeply) has a ``problem`` and no facts.
     """
     found: list[ChatTemplate] = []
     left = MOST_CHARACTERS
@@ -55,11 +61,18 @@ def read(source: str, name: str, at: Location, known: Set[str]) -> ChatTemplate:
     """Take the facts out of one template, as ``read_all`` does."""
     from tokaudit.formats import template_steps as steps  # Jinja2 is imported only where there is a template
 
+    foreign = None if at.pointer else _NOT_UTF8.search(source)
+    if foreign:
+        line = source.count("\n", 0, foreign.start()) + 1
+        words = f"expected UTF-8, found the byte 0x{ord(foreign[0]) - 0xDC00:02x} in line {line}"
+        return ChatTemplate(name, at, problem=f"{pointed(at.file)}: {words}", broken="encoding")
     try:
         tree = steps.parse(source)
         prints = tuple(steps.printed(tree))
     except steps.TemplateProblem as problem:
-        return ChatTemplate(name, at, problem=f"the {name} chat template cannot be followed: {problem}")
+        reason = f"the {pointed(name)} chat template cannot be followed: {problem}"
+        broken = isinstance(problem, steps.BrokenTemplate)
+        return ChatTemplate(name, at, problem=reason, broken="syntax" if broken else "")
     literals = tuple(dict.fromkeys(step.text for step in prints if isinstance(step, steps.Text)))
     markers = _Markers("\0".join(literals), known)
     control = tuple(dict.fromkeys(found for text in literals for found in markers.within(text)))

@@ -22,6 +22,7 @@ from tokaudit.contract import Role
 
 ROLE_VARIABLES = frozenset(f"{role.value}_token" for role in Role)
 MOST_STEPS = 50_000
+LONGEST_CAUSE = 200  # characters of Jinja2's words, which may quote the template
 
 TOO_DEEP = "it is nested too deeply"
 # Words for the assistant's role, the usual one first.
@@ -32,6 +33,10 @@ _ASKS = frozenset({"startswith", "endswith", "find", "index", "count", "isdigit"
 
 class TemplateProblem(Exception):
     """Why nothing can be said about a template; ``str`` is the reason."""
+
+
+class BrokenTemplate(TemplateProblem):
+    """Jinja2 does not parse it, neither here nor in transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +138,19 @@ class _Generation(Extension):
 
 
 def parse(source: str) -> nodes.Template:
-    """The syntax tree, with the tags that transformers knows. Raises TemplateProblem."""
+    """The syntax tree, with the tags that transformers knows. Raises TemplateProblem: BrokenTemplate where
+    Jinja2 does not parse it.
+    """
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     try:
         return environment.parse(source)
     except TemplateSyntaxError as error:
-        raise TemplateProblem(f"Jinja2 does not parse it: {error.message} (line {error.lineno})") from None
+        words = " ".join(str(error.message).split())[:LONGEST_CAUSE]
+        raise BrokenTemplate(f"Jinja2 does not parse it: {words} (line {error.lineno})") from None
+    except ValueError as error:  # an integer of more digits than Python takes
+        raise BrokenTemplate(f"Jinja2 does not parse it: {str(error)[:LONGEST_CAUSE]}") from None
     except RecursionError:
         raise TemplateProblem(TOO_DEEP) from None
 

@@ -196,18 +196,27 @@ def _target_table(tokens: Reader) -> TokenTable | None:
 def _templates(
     tokens: Reader, tokenizer_config: Document | Missing, known: set[str]
 ) -> tuple[ChatTemplate, ...]:
-    """The chat templates: those in files of their own, or (where there is none) those inside JSON files."""
+    """The chat templates: those in files of their own, or (where there is none) those inside JSON files.
+
+    One that is beyond a limit leaves no verdict: rules on it would be switched off.
+    """
     found: list[chat_template.Stated] = []
     for name, file in chat_templates.template_files(tokens.names):
         data = tokens.data(file)
         if isinstance(data, bytes):
-            found.append((name, data.decode("utf-8", "replace"), Location(file)))
+            found.append((name, chat_template.decoded(data), Location(file)))
     if not found:
         for document in (tokens.document(chat_templates.PROCESSOR_FILE), tokenizer_config):
             taken = {name for name, _, _ in found}
             stated = chat_templates.stated_templates(document)
             found += [template for template in stated if template[0] not in taken]
-    return chat_template.read_all(found, known)
+    templates = chat_template.read_all(found, known)
+    tokens.unreadable += [
+        Unreadable("template-limit", template.at.file, template.problem, hint="is it a chat template at all?")
+        for template in templates
+        if template.problem and not template.broken
+    ]
+    return templates
 
 
 def _probe_texts(

@@ -70,7 +70,7 @@ class TemplateStopNotEos(Rule):
         stop_ids = [id for field in stops for id in field.ids]
         last = ends[-1]
         return self.finding(
-            f"the {template.name} chat template ends an assistant's turn with "
+            f"the {template.title} chat template ends an assistant's turn with "
             f"{listed([named(token.id, token.content) for token in ends])}, and generation stops at "
             f"{contract.names(stop_ids)}",
             [
@@ -83,7 +83,7 @@ class TemplateStopNotEos(Rule):
             why="the model ends its answer with a token that generation ignores, and goes on",
             fix=f"set {path(stops[0])} to {[*stop_ids[:5], last.id]} in {stops[0].at.file}",
             severity=Severity.WARNING if _is_released_so(contract) else Severity.ERROR,
-            subject=template.name,
+            subject=template.title,
         )
 
 

@@ -48,7 +48,7 @@ class TemplateTokenMissing(Rule):
             if missing:
                 have = "that has no id" if len(missing) == 1 else "that have no id"
                 yield self.finding(
-                    f"the {template.name} chat template prints {counted(len(missing), 'control token')} "
+                    f"the {template.title} chat template prints {counted(len(missing), 'control token')} "
                     f"{have}: {listed([shown(text) for text in missing])}",
                     [Claim(template.at, f"prints {shown(missing[0])}"), Claim(base.at, "does not have it")],
                     why="without an id the marker is split into pieces that the model was not trained on",
@@ -56,5 +56,5 @@ class TemplateTokenMissing(Rule):
                     + " ".join(["`tokaudit resize SRC DST", *(f"--add-token '{t}'" for t in missing[:2])])
                     + "`",
                     severity=Severity.NOTE if set(missing) <= _ROLE_NAMES else Severity.WARNING,
-                    subject=template.name,
+                    subject=template.title,
                 )
