@@ -24,7 +24,7 @@ from models import FIXTURES, base, build
 from resizing import EMBED, HEAD, both_copies, data, in_shards, tables, tensor, tied, untied, with_rows
 
 import tokaudit.resize.write as writing
-from tokaudit.cli import run
+from tokaudit.cli import main
 from tokaudit.errors import Unreadable
 from tokaudit.resize import NewToken, Request, resize
 from tokaudit.resize.manifest import FILE as MANIFEST
