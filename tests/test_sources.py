@@ -120,9 +120,47 @@ def test_names_are_those_of_the_top_and_of_the_known_sub_folders(model: Path) ->
     assert names == {
         "config.json", "gone.safetensors", "onnx", "additional_chat_templates", "1_Pooling", "2_Dense",
         "3_Normalize", "additional_chat_templates/rag.jinja", "1_Pooling/config.json", "1_Pooling/deeper",
-        "2_Dense/config.json",
+        "2_Dense/config.json", "3_Normalize/config.json", "3_Normalize/deeper",
     }  # fmt: skip
     assert read(model, "1_Pooling/config.json") == b""
+
+
+TEMPLATES = "additional_chat_templates"
+
+
+def test_a_known_folder_may_be_a_link_to_another_one_inside(model: Path) -> None:
+    (model / "elsewhere").mkdir()
+    (model / "elsewhere" / "default.jinja").write_bytes(b"x")
+    (model / TEMPLATES).symlink_to("elsewhere")
+    source = open_source(model)
+    assert f"{TEMPLATES}/default.jinja" in source.names()
+    assert source.outside() == ()
+    assert read(model, f"{TEMPLATES}/default.jinja") == b"x"
+
+
+@pytest.mark.parametrize("target", ["..", "../absent", "/"])
+def test_of_a_folder_outside_nothing_is_listed_but_that_it_leads_there(model: Path, target: str) -> None:
+    (model / TEMPLATES).symlink_to(target)
+    source = open_source(model)
+    assert source.names() == {"config.json", TEMPLATES}
+    (error,) = source.outside()
+    assert (error.code, error.file) == ("path-escape", TEMPLATES)
+
+
+def test_of_numbered_folders_only_those_of_sentence_transformers_count_as_outside(model: Path) -> None:
+    (model / "2_Dense").symlink_to("..")
+    assert open_source(model).outside() == ()
+    (model / "modules.json").touch()
+    assert [error.file for error in open_source(model).outside()] == ["2_Dense"]
+
+
+@pytest.mark.parametrize("target", [TEMPLATES, "nowhere", "config.json", "."])
+def test_a_folders_link_to_no_other_folder_is_followed_one_step_at_most(model: Path, target: str) -> None:
+    (model / TEMPLATES).symlink_to(target)
+    source = open_source(model)
+    assert source.outside() == ()
+    below = {f"{TEMPLATES}/{name}" for name in ("config.json", TEMPLATES)} if target == "." else set()
+    assert source.names() == {"config.json", TEMPLATES} | below
 
 
 def test_a_directory_with_too_many_files_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

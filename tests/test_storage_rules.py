@@ -84,6 +84,18 @@ def test_a_link_out_of_the_directory_is_reported_and_never_followed(tmp_path: Pa
     assert not any("s3cr3t" in f"{finding}" for finding in report.findings)
 
 
+def test_a_folder_of_templates_may_lie_outside_no_more_than_a_file(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    templates = model / "additional_chat_templates"
+    (tmp_path / "outside").mkdir()
+    for folder, codes in ((model / "inside", {"TA311"}), (tmp_path / "outside", {"TA711"})):
+        folder.mkdir(exist_ok=True)
+        (folder / "rag.jinja").write_text("{{ '<|nobody|>' }}")
+        templates.symlink_to(folder)
+        assert {finding.rule for finding in tokaudit.check(model).findings} == codes
+        templates.unlink()
+
+
 def test_an_adapters_own_prefix_is_as_it_should_be(tmp_path: Path) -> None:
     change = {
         "safetensors": {

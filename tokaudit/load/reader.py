@@ -24,7 +24,7 @@ class Reader:
         self.unreadable: list[Unreadable] = []
         self.duplicates: list[DuplicateKey] = []
         self.marked: list[str] = []
-        self.outside: list[DamagedFile] = []
+        self.outside = [_outside(error.file, error) for error in source.outside()]
 
     def attempt(self, name: str, read: Callable[[], T]) -> T | Missing:
         """What ``read`` gives; a failure is kept and becomes the reason why the fact is missing."""
@@ -34,8 +34,7 @@ class Reader:
             return Missing(missing.reason)
         except Unreadable as error:
             if error.code == "path-escape":
-                damaged = DamagedFile(name, Damage.OUTSIDE, error.message, error.hint, code=error.code)
-                self.outside.append(damaged)
+                self.outside.append(_outside(name, error))
             else:
                 self.unreadable.append(error)
             return Missing(f"{name} could not be read")
@@ -58,6 +57,10 @@ class Reader:
                 return file.read_all(limit)
 
         return self.attempt(name, read)
+
+
+def _outside(name: str, error: Unreadable) -> DamagedFile:
+    return DamagedFile(name, Damage.OUTSIDE, error.message, error.hint, code=error.code)
 
 
 def answer(ask: Callable[[], T]) -> T | Missing:

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Protocol
 
-from tokaudit.errors import UsageError
+from tokaudit.errors import Unreadable, UsageError
 from tokaudit.sources.local import LocalDirectory, open_named
 
 __all__ = ["LocalDirectory", "OpenFile", "Source", "open_named", "open_source"]
@@ -65,6 +65,11 @@ class Source(Protocol):
 
         Every kind of entry is listed, links that lead nowhere too; ``open`` refuses what is no file.
         """
+        ...
+
+    def outside(self) -> tuple[Unreadable, ...]:
+        """Those of the sub-folders that lie outside the source, by a link ("path-escape"): nothing of them is
+        listed."""
         ...
 
     def open(self, name: str) -> OpenFile:

@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from tokaudit.errors import Unreadable
 
 MOST_ENTRIES = 100_000
-_FOLDERS = re.compile(r"additional_chat_templates|\w*_Pooling|\d+_\w+")  # the last two: sentence-transformers
+_TEMPLATES = "additional_chat_templates"
+_MODULES = "modules.json"  # sentence-transformers, whose folders are 1_Pooling, 2_Dense ...
+_FOLDERS = re.compile(rf"{_TEMPLATES}|\w*_Pooling|\d+_\w+")
 
 # Without O_NONBLOCK, opening a FIFO waits for its writer for ever; for regular files it changes nothing.
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,6 +48,7 @@ class LocalDirectory:
     path: str
     root: str
     entries: frozenset[str]
+    leaving: tuple[Unreadable, ...]
 
     @classmethod
     def at(cls, name: str) -> LocalDirectory:
@@ -60,7 +63,8 @@ class LocalDirectory:
                     f"expected a model directory, found {_kind(kind)}: {name}",
                     hint="give the directory that holds the file",
                 )
-            return cls(name, path, _root(name, path), _entries(path, name))
+            root = _root(name, path)
+            return cls(name, path, root, *_entries(path, root, name))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 raise Unreadable("no-such-path", "", f"there is no such directory: {name}") from error
@@ -69,6 +73,9 @@ class LocalDirectory:
 
     def names(self) -> frozenset[str]:
         return self.entries
+
+    def outside(self) -> tuple[Unreadable, ...]:
+        return self.leaving
 
     def open(self, name: str) -> LocalFile:
         """Raises Unreadable: "path-escape", "no-such-file", "dangling-link", "symlink-loop", "permission",
@@ -95,13 +102,8 @@ class LocalDirectory:
         if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name:
             raise Unreadable("path-escape", name, "expected a file inside the model directory")
         target = os.path.realpath(os.path.join(self.path, *parts))
-        if os.path.commonpath((self.root, target)) != self.root:
-            raise Unreadable(
-                "path-escape",
-                name,
-                f"a link leads out of the model directory, to {target}",
-                hint="put the file itself into the directory (`cp -L` copies what a link leads to)",
-            )
+        if not _inside(self.root, target):
+            raise _leaves(name, target)
         return os.path.relpath(target, self.root).split(os.sep)
 
 
@@ -230,8 +232,23 @@ def _root(name: str, path: str) -> str:
     return path
 
 
-def _entries(path: str, name: str) -> frozenset[str]:
+def _inside(root: str, target: str) -> bool:
+    return os.path.commonpath((root, target)) == root
+
+
+def _leaves(name: str, target: str) -> Unreadable:
+    return Unreadable(
+        "path-escape",
+        name,
+        f"a link leads out of the model directory, to {target}",
+        hint="put the file itself into the directory (`cp -rL` copies what a link leads to)",
+    )
+
+
+def _entries(path: str, root: str, name: str) -> tuple[frozenset[str], tuple[Unreadable, ...]]:
+    """What `Source.names` and `Source.outside` give."""
     found: set[str] = set()
+    leaving: list[Unreadable] = []
 
     def add(folder: str, prefix: str) -> list[str]:
         inner: list[str] = []
@@ -240,14 +257,19 @@ def _entries(path: str, name: str) -> frozenset[str]:
                 found.add(prefix + entry.name)
                 if len(found) > MOST_ENTRIES:
                     raise Unreadable("too-many-files", "", f"more than {MOST_ENTRIES} files in {name}")
-                if _FOLDERS.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                if _FOLDERS.fullmatch(entry.name) and (entry.is_symlink() or entry.is_dir()):
                     inner.append(entry.name)
         return inner
 
-    for folder in add(path, ""):
-        with suppress(PermissionError):
-            add(os.path.join(path, folder), f"{folder}/")
-    return frozenset(found)
+    for folder in sorted(add(path, "")):
+        target = os.path.realpath(os.path.join(path, folder))
+        if _inside(root, target):
+            if os.path.isdir(target):
+                with suppress(PermissionError):
+                    add(target, f"{folder}/")
+        elif folder == _TEMPLATES or _MODULES in found:
+            leaving.append(_leaves(folder, target))
+    return frozenset(found), tuple(leaving)
 
 
 def _open_beneath(root: str, steps: list[str]) -> int:
