@@ -225,6 +225,14 @@ def _pairs(embeddings: Embeddings) -> Iterator[tuple[Table, Table, bool]]:
                 yield embeddings.input_or, table, True
 
 
+_POOLING_CARD = re.compile(
+    rb"^(library_name: *[\"']?sentence-transformers|"
+    rb"pipeline_tag: *[\"']?(sentence-similarity|feature-extraction|text-ranking|text-classification))"
+    rb"[\"']?\s*$",
+    re.MULTILINE,
+)
+
+
 def _pools(model: Reader) -> Location | None:
     """What shows that a checkpoint embeds or pools text and is not asked to generate."""
     if "modules.json" in model.names:
@@ -235,11 +243,6 @@ def _pools(model: Reader) -> Location | None:
     card = model.data("README.md") if "README.md" in model.names else b""
     if isinstance(card, bytes):
         front = re.match(rb"---\s*\n(.*?)\n---", card, re.DOTALL)
-        if front and re.search(
-            rb"^(library_name: *sentence-transformers|pipeline_tag: *(sentence-similarity|feature-extraction|"
-            rb"text-ranking|text-classification))\s*$",
-            front[1],
-            re.MULTILINE,
-        ):
+        if front and _POOLING_CARD.search(front[1]):
             return Location("README.md")
     return None
