@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from tokaudit.contract import Contract, Rebuilt, Treatment, Witness, present
 from tokaudit.findings import Claim, Finding, Severity
@@ -8,6 +9,7 @@ from tokaudit.rule import Rule
 from tokaudit.text import counted, listed, shown
 
 _LONGEST_ENCODING = 6
+_MOST_NAMED = 3
 
 
 class RebuiltOnLoad(Rule):
@@ -57,7 +59,7 @@ class RebuiltOnLoad(Rule):
         loud = tokens or any(text not in rebuilt.unusual for text in probes)
         yield self.finding(
             f"transformers 5 rebuilds this tokenizer as {known.name}: "
-            + "; ".join(_what_happens(rebuilt, tokens, probes)),
+            + "; ".join(_what_happens(contract, rebuilt, tokens, probes)),
             [
                 Claim(known.at, f"makes transformers 5 build {known.name}"),
                 *(Claim(document.child(part), "is replaced") for part in parts),
@@ -71,7 +73,9 @@ class RebuiltOnLoad(Rule):
         )
 
 
-def _what_happens(rebuilt: Rebuilt, tokens: Sequence[str], probes: Sequence[str]) -> Iterator[str]:
+def _what_happens(
+    contract: Contract, rebuilt: Rebuilt, tokens: Sequence[str], probes: Sequence[str]
+) -> Iterator[str]:
     if tokens:
         words = [
             f"{_ids(rebuilt.saved[text])} {shown(text)} becomes {_ids(rebuilt.rebuilt.get(text, ()))}"
@@ -80,10 +84,19 @@ def _what_happens(rebuilt: Rebuilt, tokens: Sequence[str], probes: Sequence[str]
         yield f"{counted(len(tokens), 'added token')} lost or moved ({listed(words, 3)})"
     if probes:
         text = min(probes, key=lambda text: (text in rebuilt.unusual, len(text)))
+        saved, other = rebuilt.saved[text], rebuilt.rebuilt.get(text, ())
+        equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(saved, other, strict=False)))
+        begin = f", after {counted(equal, 'equal id')}," if equal else ""
         yield (
-            f"{shown(text)} encodes to {_ids(rebuilt.rebuilt.get(text, ()))} instead of "
-            f"{_ids(rebuilt.saved[text])} ({counted(len(probes), 'text')} of those tried)"
+            f"{shown(text)} encodes{begin} to {_named(contract, other[equal:])} instead of "
+            f"{_named(contract, saved[equal:])} ({counted(len(probes), 'text')} of those tried)"
         )
+
+
+def _named(contract: Contract, ids: Sequence[int]) -> str:
+    """The first ids with their tokens, by the saved numbering, in which the model learned them."""
+    dots = ", \u2026" if len(ids) > _MOST_NAMED else ""
+    return f"[{', '.join(contract.named(id) for id in ids[:_MOST_NAMED])}{dots}]"
 
 
 def _ids(ids: Sequence[int]) -> str:
