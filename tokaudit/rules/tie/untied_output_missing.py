@@ -16,8 +16,10 @@ class UntiedOutputMissing(Rule):
 
     A class that generates, a tie flag that is false (or absent where the family's default is untied),
     and no output table in the checkpoint. It is a note for checkpoints that pool or embed and only kept
-    the name of a generating class: `modules.json`, a pooling folder or the model card show it. Classes
-    without an output table are not concerned. Where loaders read the flags differently,
+    the name of a generating class: `modules.json`, a pooling folder or the model card show it. It is a
+    warning for checkpoints whose tables have no prefix, which are those of the model below the head: drafts
+    for speculative decoding (EAGLE) borrow the head of another model. Classes without an output table are
+    not concerned. Where loaders read the flags differently,
     `tie-depends-on-loader` says what each of them does.
 
     ## Why it matters
@@ -40,14 +42,28 @@ class UntiedOutputMissing(Rule):
         if not embeddings.generates or not untied_everywhere(embeddings.tie) or stored_output(contract):
             return
         pools = contract.pools
+        headless = embeddings.input.name.count(".") == 1
         evidence = [Claim(pools, "shows that the model pools")] if pools else []
+        if pools:
+            severity, why = (
+                Severity.NOTE,
+                "the model only pools, but serving it as a language model would start with random output",
+            )
+        elif headless:
+            severity, why = (
+                Severity.WARNING,
+                "served by itself it starts with random output; a draft model borrows the head of another one",
+            )
+        else:
+            severity, why = (
+                Severity.ERROR,
+                "loaders create the output embeddings with random values and go on",
+            )
         yield self.finding(
             "no output embeddings are stored, and the configuration says untied",
             [*flag_claims(contract), embeddings.input.says("the only table"), *evidence],
-            why="the model only pools, but serving it as a language model would start with random output"
-            if pools
-            else "loaders create the output embeddings with random values and go on",
+            why=why,
             fix="set `tie_word_embeddings` to true in config.json if the model was trained tied, "
             "or save it again with its output embeddings",
-            severity=Severity.NOTE if pools else Severity.ERROR,
+            severity=severity,
         )
