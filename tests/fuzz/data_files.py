@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from token_data import MEGATRON_CODES
 
-from fuzz import headers
 from fuzz.archives import METHODS, repacked
 from fuzz.values import ODD, TEXTS, bitten, damaged, written
 from tokaudit.data.find import SUFFIXES
@@ -169,7 +168,7 @@ def tensor_files(draw: st.DrawFn) -> bytes:
         array = np.ascontiguousarray(draw(arrays()))
         tensors[name] = array.astype(array.dtype.newbyteorder("="))
     data = save(tensors)
-    return draw(st.just(data) | st.just(data) | bitten(st.just(data)) | headers.FILES)
+    return draw(st.just(data) | st.just(data) | bitten(st.just(data)))
 
 
 # .bin and Megatron's pair ---------------------------------------------------------------------------------

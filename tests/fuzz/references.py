@@ -113,6 +113,8 @@ def _compare(path: Path, dtype: str | None, library: Callable[[Path, str], Colum
     except Unreadable as error:
         is_one_line(error)
         refusal = f"{path.suffix} {error.code}: {error.message}"
+        if error.code.startswith("weights-"):  # the target "parser" compares headers of safetensors
+            return
         known = any(re.search(form, refusal) for form, _ in STRICTER_DATA.values())
         columns = _read(library, path, dtype or "")
         assert known or not columns or None in columns.values(), refusal
