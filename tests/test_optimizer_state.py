@@ -244,6 +244,46 @@ def test_a_directory_without_a_state_leaves_no_verdict(model: Path) -> None:
     assert report.verdict() is Verdict.NO_VERDICT
 
 
+def _scheduler() -> object:
+    optimizer = torch.optim.SGD(network().parameters(), lr=1.0)
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0).state_dict()
+
+
+def _model_alone() -> object:
+    from torch.distributed.checkpoint.metadata import Metadata, TensorProperties, TensorStorageMetadata
+
+    table = TensorStorageMetadata(TensorProperties(), torch.Size((ROWS, HIDDEN)), [])
+    return Metadata({"model.embed_tokens.weight": table})
+
+
+SOMETHING_ELSE = {
+    "the state of a scheduler": _scheduler,
+    "the weights of a model": lambda: network().state_dict(),
+    "the weights of a model alone": _model_alone,
+    "the states of random number generators": lambda: {"python": (3, (1, 2), None), "cpu": torch.zeros(9)},
+    "a tensor": lambda: torch.zeros(9),
+}
+
+
+@pytest.mark.parametrize("words", SOMETHING_ELSE)
+def test_a_file_that_holds_something_else_leaves_no_verdict(words: str, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.pt"
+    torch.save(SOMETHING_ELSE[words](), path)
+    report = tokaudit.check(model, optimizer=path)
+    assert [(part.code, part.message) for part in report.unreadable] == [
+        ("no-optimizer", f"expected an optimizer's state, found {words}")
+    ]
+    assert report.verdict() is Verdict.NO_VERDICT
+
+
+@pytest.mark.parametrize("document", [{"moments": {"embed": [torch.zeros(3)]}}, [1, 2], {}])
+def test_a_file_that_nobody_knows_skips_the_rule(document: object, model: Path, tmp_path: Path) -> None:
+    torch.save(document, tmp_path / "own.pt")
+    report = tokaudit.check(model, optimizer=tmp_path / "own.pt")
+    assert "holds no state of an optimizer that tokaudit knows" in reason(report)
+    assert report.verdict() is Verdict.PASS
+
+
 def test_what_one_rank_may_keep_of_a_divided_table_is_no_mismatch(model: Path, tmp_path: Path) -> None:
     name = "model.embed_tokens.weight"
     table = tokaudit.check(model).summary.input

@@ -20,6 +20,7 @@ from tokaudit.pickles.process import read_shapes
 from tokaudit.sources import OpenFile, Source, open_named, open_source
 
 _FILES = ("optimizer.pt", "optimizer.bin", ".metadata", "optimizer_0/.metadata")
+_GIVE = "give optimizer.pt, or the folder of a checkpoint"
 _LATEST = "latest"  # DeepSpeed's pointer: the name of a folder
 _MODEL_STATES = (
     "mp_rank_00_model_states.pt",
@@ -30,7 +31,8 @@ _MODEL_STATES = (
 def read_optimizer(path: str) -> OptimizerState:
     """The shapes in a file, or in the one that a directory holds under one of the usual names.
 
-    Raises FactMissing where the file holds none, and Unreadable: "no-optimizer" where no such file is there.
+    Raises FactMissing where nobody knows what the file holds, and Unreadable: "no-optimizer" where no such
+    file is there, or where it holds something else.
     """
     if not os.path.isdir(path):
         with open_named(path) as named:
@@ -46,7 +48,7 @@ def read_optimizer(path: str) -> OptimizerState:
         with file:
             return _read(file, posixpath.join(path, name))
     words = "there is no state of an optimizer that tokaudit knows"
-    raise Unreadable("no-optimizer", path, words, hint="give optimizer.pt, or the folder of a checkpoint")
+    raise Unreadable("no-optimizer", path, words, hint=_GIVE)
 
 
 def _names(source: Source) -> Iterator[str]:
@@ -65,6 +67,9 @@ def _read(file: OpenFile, path: str) -> OptimizerState:
             "lfs-pointer", path, f"expected a file of torch, found {sniffed.words}", hint=sniffed.hint
         )
     shapes = read_shapes(file)
+    if shapes.instead:
+        words = f"expected an optimizer's state, found {shapes.instead}"
+        raise Unreadable("no-optimizer", path, words, hint=_GIVE)
     if not shapes.layout:
         raise FactMissing(f"{path} holds no state of an optimizer that tokaudit knows")
     at = Location(path, outside=True)

@@ -27,12 +27,14 @@ _OPENINGS: dict[Kind, str] = {
 class Shapes:
     """``layout`` is "torch", "distributed checkpoint", "DeepSpeed", or "" for no state of an optimizer.
 
+    ``instead`` says what a file without one holds, where that is known: "the state of a scheduler" ...
     ``parameters`` are pairs: the parameter's name (a number where the file has none), and the shapes of what
     is kept of it.
     """
 
     layout: str
     parameters: tuple[tuple[str | int, Mapping[str, tuple[int, ...]]], ...]
+    instead: str = ""
 
 
 def read_shapes(file: OpenFile) -> Shapes:
@@ -70,8 +72,9 @@ class _Reading(IsolatedProcess):
 
 def _shapes(answer: object) -> Shapes:
     match answer:
-        case {"layout": str(layout), "parameters": list(parameters)}:
-            return Shapes(layout, tuple((_name(name), _tensors(kept)) for name, kept in parameters))
+        case {"layout": str(layout), "parameters": list(parameters), "instead": str(instead)}:
+            found = tuple((_name(name), _tensors(kept)) for name, kept in parameters)
+            return Shapes(layout, found, instead)
     raise TypeError
 
 

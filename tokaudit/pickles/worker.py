@@ -1,8 +1,9 @@
 """The child process: reads the shapes in a file of torch without torch, and without making any object of it.
 
 ``tokaudit.pickles.process`` starts it; ``tokaudit.isolation.child`` says how they talk. The first answer is
-the only one: ``{"layout": ..., "parameters": [[name, {tensor: shape}], ...]}``, the name a number where the
-file has no names; or ``{"layout": "", "parameters": []}`` for a sound file without an optimizer's state.
+the only one: ``{"layout": ..., "parameters": [[name, {tensor: shape}], ...], "instead": ""}``, the name a
+number where the file has no names. A sound file without an optimizer's state has no layout, and ``instead``
+says what it holds, if that is known.
 
 A pickle is a program. This one is run by Python's own unpickler with every class it asks for replaced by
 one that keeps its arguments and does nothing; nothing is imported, and a file that asks for a class outside
@@ -68,6 +69,8 @@ NESTED = (
     "optimizer_states",
     "optim",
 )  # of hand-written loops, Lightning
+SCHEDULER = {"last_epoch", "_last_lr"}  # of torch.optim.lr_scheduler, which transformers uses
+RANDOM = ({"python", "cpu"}, {"random_state", "torch_manual_seed"})  # of transformers, of Accelerate
 DISTRIBUTED = re.compile(r"(?:.*\.)?state\.(.+)\.([^.]+)")
 
 Shape = list[int]
@@ -129,8 +132,9 @@ def main() -> None:
 
 def shapes(fd: int) -> object:
     with open(fd, "rb", closefd=False) as file:
-        layout, parameters = found_in(load(file))
-    return {"layout": layout, "parameters": parameters}
+        document = load(file)
+    layout, parameters = found_in(document)
+    return {"layout": layout, "parameters": parameters, "instead": "" if layout else instead(document)}
 
 
 def load(file: io.BufferedReader) -> object:
@@ -178,7 +182,8 @@ def from_zip(file: io.BufferedReader) -> bytes:
 def found_in(document: object) -> tuple[str, Parameters]:
     """The layout of the file, and what is kept of which parameter."""
     if isinstance(document, Inert) and document.called == "Metadata":
-        return "distributed checkpoint", distributed(document.state)
+        known = document.state.get("state_dict_metadata") if isinstance(document.state, dict) else None
+        return ("", []) if only_model(known) else ("distributed checkpoint", distributed(known))
     if not isinstance(document, dict):
         return "", []
     if "param_shapes" in document:
@@ -226,9 +231,34 @@ def shape_of(value: object) -> Shape | None:
     return lengths if len(lengths) == len(value) else None
 
 
-def distributed(state: object) -> Parameters:
+def instead(document: object) -> str:
+    """What else a file of a training run holds, in words; "" for what nobody knows."""
+    if isinstance(document, Inert) and document.called == "Metadata":
+        return "the weights of a model alone"
+    if isinstance(document, Inert) and document.called.endswith("TrainingArguments"):
+        return "the arguments of a training"
+    if isinstance(document, Inert) and shape_of(document) is not None:
+        return "a tensor"
+    if not isinstance(document, dict) or not document:
+        return ""
+    if document.keys() >= SCHEDULER:
+        return "the state of a scheduler"
+    if any(document.keys() >= names for names in RANDOM):
+        return "the states of random number generators"
+    if all(isinstance(key, str) and shape_of(value) is not None for key, value in document.items()):
+        return "the weights of a model"
+    return ""
+
+
+def only_model(known: object) -> bool:
+    """Whether the names of a distributed checkpoint, as far as there are any, speak of no optimizer."""
+    if not isinstance(known, dict) or not known:
+        return False
+    return not any("optim" in str(name) or "state" in str(name) for name in known)
+
+
+def distributed(known: object) -> Parameters:
     """Tensors called ``optim.state.PARAMETER.exp_avg``, by parameter."""
-    known = state.get("state_dict_metadata") if isinstance(state, dict) else None
     found: dict[str, dict[str, Shape]] = {}
     for name, entry in known.items() if isinstance(known, dict) else ():
         match = DISTRIBUTED.fullmatch(name) if isinstance(name, str) else None
