@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer
 from tokaudit.cli import main
 from tokaudit.contract import Role
 from tokaudit.errors import TokauditError, Unreadable, UsageError
+from tokaudit.formats import limits
 from tokaudit.resize import NewToken, Refused, Request, plan_resize, resize
 from tokaudit.resize.ask import method, roles, token_file
 
@@ -126,8 +128,22 @@ def test_a_file_of_tokens_that_is_no_text_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_bytes(b"a\xff\n")
     with pytest.raises(Unreadable, match="not UTF-8 at byte 1"):
         token_file(tmp_path / "tokens.txt")
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(Unreadable, match="no such file") as missing:
         token_file(tmp_path / "missing.txt")
+    assert missing.value.code == "no-such-file"
+
+
+def test_a_file_of_tokens_is_a_regular_file_of_a_modest_size(tmp_path: Path) -> None:
+    """A pipe would be waited for, and a device read without an end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link", "."):
+        with pytest.raises(Unreadable, match="expected a regular file"):
+            token_file(tmp_path / name)
+    with (tmp_path / "large.txt").open("wb") as file:
+        file.truncate(limits.SIDE_FILE_BYTES + 1)
+    with pytest.raises(Unreadable, match="expected at most"):
+        token_file(tmp_path / "large.txt")
 
 
 def test_a_token_that_is_there_already_is_not_added_again(source: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tokaudit.contract import FLAGS, Role
 from tokaudit.errors import Unreadable, UsageError
 from tokaudit.formats import limits, strict_json
 from tokaudit.resize.request import METHODS, NewToken
+from tokaudit.sources import open_named
 from tokaudit.text import closest, json_kind, shown
 
 _TAKES_ARGUMENT = {"copy": "TOKEN", "description": "TEXT"}
@@ -53,12 +54,8 @@ def token_file(path: Path) -> tuple[NewToken, ...]:
     A JSON entry is a text, or an object with content, special, lstrip, rstrip, normalized, single_word, init
     and from (what "copy" copies, what "description" describes). Raises Unreadable and UsageError.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > limits.SIDE_FILE_BYTES:
-        raise UsageError(f"{path} is larger than {limits.SIDE_FILE_BYTES} bytes")
+    with open_named(str(path)) as file:
+        data = file.read_all(limits.SIDE_FILE_BYTES)
     if path.suffix == ".json":
         entries = strict_json.parse(data, str(path)).value
         if not isinstance(entries, list):
