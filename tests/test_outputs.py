@@ -76,6 +76,37 @@ def test_several_reports_are_written_beside_the_one_that_is_printed(broken: Path
     assert json.loads(written["sarif"])["runs"][0]["results"][0]["ruleId"] == "TA304"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        (["check", "MODEL", "--output", "json=one", "--output", "sarif=two"], ["one", "two"]),
+        (["check", "MODEL", "--write-baseline", "base", "--output", "json=one"], ["base", "one"]),
+        (["lock", "MODEL", "-o", "a.lock"], ["a.lock"]),
+    ],
+)
+def test_what_was_written_is_named_where_standard_output_is_full(
+    arguments: list[str], written: list[str], model: Path, tmp_path: Path
+) -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-c", RUN, *(str(model) if word == "MODEL" else word for word in arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert result.returncode == 2
+    names = [name if arguments[0] == "lock" else str(tmp_path / name) for name in written]
+    was = "was" if len(names) == 1 else "were"
+    assert result.stderr == (
+        f"tokaudit: error: {', '.join(names)} {was} written, "
+        "but standard output cannot be written: No space left on device\n"
+    )
+    assert all((tmp_path / name).stat().st_size for name in written)
+
+
 def test_a_file_is_not_written_as_a_terminal_is(broken: Path, tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     tokaudit("check", broken, "--color", "always", "--output", f"terminal={file}", LC_ALL="C", PYTHONUTF8="0")

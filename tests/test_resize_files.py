@@ -753,7 +753,11 @@ def test_rs22_a_full_standard_output_is_no_success(source: Path, tmp_path: Path)
             cwd=PROJECT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
         )  # fmt: skip
     assert done.returncode == 2
-    assert "standard output" in done.stderr
+    assert done.stderr == (
+        f"tokaudit: error: {tmp_path / 'out'} was written, "
+        "but standard output cannot be written: No space left on device\n"
+    )
+    assert (tmp_path / "out" / MANIFEST).is_file()
 
 
 def test_names_that_are_not_utf_8_go_along(source: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if sys.stdout is None:
         raise UsageError("standard output is closed, so the report cannot be printed")
     outcome, code = _run(arguments)
-    streams.write(outcome.output)
+    streams.write(outcome.output, outcome.written)
     streams.complain(outcome.complaint)
     return code
 

@@ -83,13 +83,16 @@ def checked(
     else:
         reports = audit.many(targets.paths, jobs=choices.jobs, seconds=choices.timeout)
     reports, failures = aside.settled(reports)
-    failures += outputs.deliver(files, format, reports, view)
+    written = [str(aside.write)] if aside.write is not None and not failures else []
+    delivered, undelivered = outputs.deliver(files, format, reports, view)
+    failures += undelivered
     notes += () if quiet else targets.notes
     complaint = streams.error_lines([*failures, *_unreadable(reports)])
     return Outcome(
         reporter(format).render(reports, view),
         Verdict.NO_VERDICT if failures else worst_verdict(reports, view.fail_on),
         streams.note_lines(notes) + (complaint or streams.ignored_keys(audit.options.lock)),
+        [*written, *delivered],
     )
 
 

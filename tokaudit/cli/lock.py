@@ -70,7 +70,8 @@ def lock(
 
     with new_file(file) as building:
         building.write_text(text, encoding="ascii", newline="\n")
-    return Outcome(f"{inert(output)}: {len(digests_of(contract.snapshot))} layers of {inert(path)}\n")
+    layers = len(digests_of(contract.snapshot))
+    return Outcome(f"{inert(output)}: {layers} layers of {inert(path)}\n", written=(output,))
 
 
 def _checked(held: Lock, contract: Contract, text: str) -> Outcome:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 class Outcome:
     """``output`` is for standard output, ``complaint`` for standard error ("" for none).
 
-    ``verdict`` is None for a command that judges nothing.
+    ``verdict`` is None for a command that judges nothing. ``written`` are the files that are there already:
+    where ``output`` cannot be printed, they are named.
     """
 
     output: str
     verdict: Verdict | None = None
     complaint: str = ""
+    written: Sequence[str] = ()
 
 
 def as_far_as_read(output: str, errors: Sequence[TokauditError]) -> Outcome:

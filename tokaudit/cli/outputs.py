@@ -77,13 +77,15 @@ def file_outside(name: str, audited: Sequence[str], option: str = "--output") ->
 
 def deliver(
     outputs: Sequence[FileOutput], format: str, reports: Sequence[Report], view: View
-) -> Sequence[TokauditError]:
-    """Write every file, and for ``--format github`` the step's summary; what went wrong is returned."""
+) -> tuple[Sequence[str], Sequence[TokauditError]]:
+    """Write every file, and for ``--format github`` the step's summary: what was written, and what failed."""
+    written: list[str] = []
     failures: list[TokauditError] = []
     view = replace(view, colour=False, unicode=True)
     for output in outputs:
         try:
             output.write(reports, view)
+            written.append(str(output.file))
         except TokauditError as error:
             failures.append(error)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -92,7 +94,7 @@ def deliver(
             _append_summary(summary, reports, view)
         except OSError as error:
             failures.append(TokauditError(f"GITHUB_STEP_SUMMARY cannot be written: {error.strerror}"))
-    return failures
+    return written, failures
 
 
 def _append_summary(file: str, reports: Sequence[Report], view: View) -> None:

@@ -94,7 +94,7 @@ def resize(
     \b
     Exit codes:
       0  written, or planned
-      2  refused or failed: nothing is written
+      2  refused or failed: nothing is written, or DST is and the line on standard error says so
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import one_of
@@ -123,7 +123,8 @@ def resize(
         return Outcome(_plan.RENDER[format](plan_resize(source, request, to_tokenizer=to_tokenizer), view))
     if destination is None:
         raise UsageError("the destination is missing", hint="tokaudit resize SRC DST, or --dry-run")
-    return Outcome(_plan.RENDER_RESULT[format](_done(source, destination, request, to_tokenizer), view))
+    done = _done(source, destination, request, to_tokenizer)
+    return Outcome(_plan.RENDER_RESULT[format](done, view), written=(destination,))
 
 
 def _request(asked: tuple[list[str], bool, str | None, list[str]], **options: Any) -> Request:

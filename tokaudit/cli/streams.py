@@ -67,10 +67,10 @@ def _takes_unicode() -> bool:
     return locale not in ("C", "POSIX") and codecs.lookup(encoding).name == "utf-8"
 
 
-def write(text: str) -> None:
+def write(text: str, written: Sequence[str] = ()) -> None:
     """Print a report. A reader that has gone (``| head``) has seen enough: no error.
 
-    Raises TokauditError where the text cannot be written otherwise.
+    Raises TokauditError where the text cannot be written otherwise; it names what was ``written`` before.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -80,7 +80,11 @@ def write(text: str) -> None:
     except BrokenPipeError:
         pass
     except OSError as error:
-        raise TokauditError(f"standard output cannot be written: {error.strerror}") from error
+        message = f"standard output cannot be written: {error.strerror}"
+        if written:
+            was = "was" if len(written) == 1 else "were"
+            message = f"{listed(written)} {was} written, but {message}"
+        raise TokauditError(message) from error
 
 
 def _write_all(stream: TextIO, text: str) -> None:
