@@ -12,12 +12,17 @@ import pkgutil
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from tokaudit.findings import Claim, Finding, Severity
+from tokaudit.text import shortened
 
 if TYPE_CHECKING:
     from tokaudit.contract import Contract
+
+LONGEST_LINE = 1000  # characters; rules list a few of many, and then need some 300
+MOST_CLAIMS = 20
 
 
 class Rule:
@@ -56,16 +61,21 @@ class Rule:
         severity: Severity | None = None,
         subject: str = "",
     ) -> Finding:
-        """A finding of this rule; ``severity`` defaults to the rule's own."""
+        """A finding of this rule; ``severity`` defaults to the rule's own.
+
+        Its size is bounded, whatever the names in a model: lines are cut in the middle, claims at the end.
+        """
         return Finding(
             rule=self.code,
             slug=self.slug,
             severity=self.severity if severity is None else severity,
-            message=message,
-            claims=tuple(claims),
-            why=why,
-            fix=fix,
-            subject=subject,
+            message=shortened(message, LONGEST_LINE),
+            claims=tuple(
+                Claim(claim.at, shortened(claim.says, LONGEST_LINE)) for claim in islice(claims, MOST_CLAIMS)
+            ),
+            why=shortened(why, LONGEST_LINE),
+            fix=shortened(fix, LONGEST_LINE),
+            subject=shortened(subject, LONGEST_LINE),
         )
 
     @classmethod

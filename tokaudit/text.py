@@ -43,16 +43,17 @@ def _escaped(char: str) -> str:
 
 def shown(content: str, longest: int = LONGEST_SHOWN) -> str:
     """A text from the model in quotes, inert, shortened in the middle when it is long."""
-    content = _shortened(content, longest)
+    content = shortened(content, longest)
     return '"' + inert(content.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def pointed(pointer: str) -> str:
     """A JSON pointer within a sentence, inert, shortened in the middle: its keys are the file's own."""
-    return inert(_shortened(pointer, LONGEST_POINTER)) or "top level"
+    return inert(shortened(pointer, LONGEST_POINTER)) or "top level"
 
 
-def _shortened(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text, and an ellipsis for its middle where it has more."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\u2026{text[-half:]}"
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tokaudit.contract import Contract, Table
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
+from tokaudit.text import listed
 
 
 class MalformedEmbeddingTable(Rule):
@@ -41,7 +42,7 @@ class MalformedEmbeddingTable(Rule):
                 yield self._malformed(table)
 
     def _malformed(self, table: Table) -> Finding:
-        shape = list(table.tensor.shape)
+        shape = f"[{listed([str(size) for size in table.tensor.shape])}]"
         return self.finding(
             f"the {table.kind.value} {table.name} of shape {shape} is malformed: {table.malformed}",
             [table.says(f"shape {shape}, {table.tensor.dtype}")],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
@@ -53,8 +54,11 @@ class TemplateTokenMissing(Rule):
                     [Claim(template.at, f"prints {shown(missing[0])}"), Claim(base.at, "does not have it")],
                     why="without an id the marker is split into pieces that the model was not trained on",
                     fix="use the chat template that belongs to this tokenizer; or give the markers ids: "
-                    + " ".join(["`tokaudit resize SRC DST", *(f"--add-token '{t}'" for t in missing[:2])])
-                    + "`",
+                    f"`{_command(missing)}`",
                     severity=Severity.NOTE if set(missing) <= _ROLE_NAMES else Severity.WARNING,
                     subject=template.title,
                 )
+
+
+def _command(missing: list[str]) -> str:
+    return " ".join(["tokaudit resize SRC DST", *(f"--add-token {quote(text)}" for text in missing[:2])])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Severity
@@ -38,16 +39,22 @@ class DuplicateTokenId(Rule):
         for file in token_files(contract.vocabulary):
             shared = _shared(file)
             if shared:
-                words = [f"{id} is {' and '.join(map(shown, texts))}" for id, texts in shared.items()]
+                words = [_words(id, texts) for id, texts in islice(shared.items(), 3)]
                 texts = next(iter(shared.values()))
                 yield self.finding(
                     f"{counted(len(shared), 'id')} with more than one token in {file.name}: "
-                    f"{listed(words, 3)}",
+                    f"{listed(words, 3, len(shared))}",
                     [_claim(file, text, next(iter(shared))) for text in texts[:3]],
                     why="the tokens share one row, and only one of them comes back when ids are decoded",
                     fix="give each token an id of its own, or take out the entry that is a mistake",
                     subject=file.name,
                 )
+
+
+def _words(id: int, texts: list[str]) -> str:
+    if len(texts) == 2:
+        return f"{id} is {shown(texts[0])} and {shown(texts[1])}"
+    return f"{id} is {listed([shown(text) for text in texts[:5]], 5, len(texts))}"
 
 
 def _shared(file: TokenFile) -> dict[int, list[str]]:
