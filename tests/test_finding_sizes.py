@@ -107,7 +107,7 @@ def long_names(model: Path) -> None:
             eos_token=name,
             pad_token=name,
             tokenizer_class=name,
-            chat_template=[{"name": name, "template": "{"}],
+            chat_template=[{"name": name, "template": "{{"}],
         ),
     )
     (model / "chat_template.jinja").unlink()
