@@ -20,8 +20,7 @@ from tokaudit.report import (
     TableFacts,
     Tokens,
 )
-from tokaudit.rule import Rule, all_rules, find_rule
-from tokaudit.text import closest
+from tokaudit.rule import Rule, all_rules, find_rule, unknown_rule
 
 T = TypeVar("T")
 
@@ -41,12 +40,7 @@ def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
     ]
     for name in (*select, *ignore):
         if not any(_matches(rule, name) for rule in all_rules()):
-            names = [word for rule in all_rules() for word in (rule.code, rule.slug)]
-            guess = closest(name, names)
-            raise UsageError(
-                f"no rule is called {name!r}",
-                hint=f"did you mean {guess}?" if guess else "`tokaudit rules` lists them",
-            )
+            raise unknown_rule(name)
     left = tuple(rule for rule in chosen if not any(_matches(rule, name) for name in ignore))
     if not left:
         raise UsageError("no rule is left to check", hint="what is selected is ignored, or off, as well")
@@ -129,6 +123,7 @@ def summarise(contract: Contract) -> Summary:
         tokens=_known(lambda: _tokens(contract)) if contract.options.tokens else None,
         adapter=_known(lambda: _adapter(contract.adapter)),
         stop_ids=tuple((id, contract.text(id)) for id in sorted(stops)),
+        absent=contract.absent_sides,
     )
 
 

@@ -137,7 +137,8 @@ class Summary:
     ``base_tokens`` and ``added_tokens`` count tokens, ``required_rows`` is the largest id + 1. ``input_rows``
     counts those of the input table and of tables that continue it, ``tables`` are all that were found.
     ``values`` is what `--deep` read of the tables, ``tokens`` are there where they were asked for.
-    ``adapter`` is there for an adapter, ``data`` where token data was given.
+    ``adapter`` is there for an adapter, ``data`` where token data was given. ``absent`` are the sides of a
+    model that its directory does not hold: "tokenizer", "weights", "config.json".
     """
 
     architecture: str | None = None
@@ -163,6 +164,7 @@ class Summary:
     tokens: Tokens | None = None
     adapter: AdapterFacts | None = None
     data: DataFacts | None = None
+    absent: tuple[str, ...] = ()
 
 
 class Verdict(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,11 @@ if TYPE_CHECKING:  # defining them takes as long as reading a small config.json,
     from tokaudit.contract.data import DataOptions, TokenData
     from tokaudit.contract.ledger import Ledger
     from tokaudit.contract.module import LiveModule
+
+_OF_A_TOKENIZER = re.compile(
+    r"tokeni[sz]|vocab|merges|spiece|sentencepiece|tekken|[^/]*\.(model|spm|bpe|tiktoken)$"
+)
+_OF_WEIGHTS = re.compile(r"[^/]*\.(safetensors(\.index\.json)?|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf|npz)")
 
 NOT_COMPARED = Missing("the tables were not compared")
 NO_LOCK = Missing("no --lock was given")
@@ -98,6 +104,7 @@ class Contract:
     id_fields: tuple[IdField, ...] = ()
     templates: tuple[ChatTemplate, ...] = ()
     duplicate_keys: tuple[DuplicateKey, ...] = ()
+    tokenizer_files: frozenset[str] = frozenset()  # what lies where the tokenizer comes from
     marked: tuple[str, ...] = ()  # JSON files that begin with a byte order mark (TA418)
     unreadable: tuple[Unreadable, ...] = ()
     tokenizer_error: Fact[str] | None = None  # why tokenizer.json does not parse or does not load (TA405)
@@ -192,6 +199,21 @@ class Contract:
     @property
     def checkpoint(self) -> Checkpoint:
         return present(self.checkpoint_or)
+
+    @property
+    def absent_sides(self) -> tuple[str, ...]:
+        """What a model is made of and the directory does not hold, whether or not it could be read.
+
+        An adapter has its base for the rest, and what is in memory only has no files to miss.
+        """
+        if not self.files or isinstance(self.adapter_or, Adapter):
+            return ()
+        there = {
+            "tokenizer": any(map(_OF_A_TOKENIZER.match, self.tokenizer_files)),
+            "weights": any(map(_OF_WEIGHTS.fullmatch, self.files)),
+            "config.json": "config.json" in self.files,
+        }
+        return tuple(side for side, found in there.items() if not found)
 
     @property
     def whole_checkpoint(self) -> Checkpoint:

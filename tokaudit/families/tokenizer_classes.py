@@ -43,6 +43,34 @@ def generations(name: str) -> tuple[int, ...]:
     return tuple(entry["generations"]) if entry else ()
 
 
+# Bytes and code points are their ids, amino acids a fixed list; RAG's two tokenizers lie in folders, and the
+# last two are what classes of others are made from.
+_WITHOUT_VOCABULARY = frozenset(
+    {
+        "ByT5Tokenizer",
+        "CanineTokenizer",
+        "DiaTokenizer",
+        "EsmcTokenizer",
+        "PerceiverTokenizer",
+        "RagTokenizer",
+        "PreTrainedTokenizer",
+        "PythonBackend",
+    }
+)
+
+
+def needs_vocabulary(stated: str, model_type: str) -> bool:
+    """Whether the class of this name ("" for none) or of the model type needs a file with its vocabulary.
+
+    False where transformers does not know either. Measured on 5.24: which classes load an empty directory.
+    """
+    if stated:
+        known, name = stated in known_classes(), stated.removesuffix("Fast")
+    else:
+        known, name = is_known_model_type(model_type), loaded_class("", model_type, byte_level=False)[0]
+    return known and name not in _WITHOUT_VOCABULARY
+
+
 # The order in which loaders append the roles' tokens that have no id yet.
 _ORDER_OF_ROLES = (
     "bos_token",

@@ -36,6 +36,21 @@ _FAIRSEQ_DICTIONARIES = frozenset({"BertweetTokenizer", "PhobertTokenizer"})
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
+# Every other file may hold one: classes have names of their own for it.
+_NO_VOCABULARY = re.compile(
+    r"\..*|(LICEN[CS]E|NOTICE|README|requirements)(\.txt)?|additional_chat_templates(/.*)?"
+    r"|(?!vocab)[^/]*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|md|py|jinja|png|jpe?g|ya?ml|toml|lock|log)"
+    r"|(tokenizer_|generation_|adapter_|preprocessor_|processor_|video_preprocessor_|quantize_)?config\.json"
+    r"|(special_tokens_map|added_tokens|chat_template|trainer_state|[a-z]+_results)\.json|[^/]*\.index\.json"
+    r"|modules\.json|sentence_bert_config\.json|config_sentence_transformers\.json"
+)
+
+
+def may_hold_vocabulary(name: str) -> bool:
+    """Whether a tokenizer class could find its vocabulary in a file or folder of that name."""
+    return not _NO_VOCABULARY.fullmatch(name)
+
+
 def is_tokenizer_file(name: str) -> bool:
     """Whether a file of a model directory is a part of its tokenizer."""
     return bool(_TOKENIZER_FILES.fullmatch(name))

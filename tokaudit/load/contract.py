@@ -86,6 +86,7 @@ def read_contract(
     contract = Contract(
         name=model.source.name,
         files=model.names,
+        tokenizer_files=tokens.names,
         config_or=model_config,
         generation_config_or=generation_config,
         tokenizer_config_or=tokenizer_config,

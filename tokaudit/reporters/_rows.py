@@ -68,11 +68,16 @@ def _title(table: ListedTable) -> str:
 
 def _put(page: Page, row: ListedRow) -> None:
     page.put((_cells(page, row), "yellow" if row.classes & ~PURPOSES else ""))
-    near = ", ".join(f"{named(id, content)} ({cosine:.2f})" for id, content, cosine in row.nearest)
+    near = ", ".join(f"{_near(id, content)} ({cosine:.2f})" for id, content, cosine in row.nearest)
     refers = ", ".join(row.referred_by)
     classes = row.classes.words if row.recorded else ""
     words = "; ".join(filter(None, (classes, row.sign, near, refers)))
     page.put(text=words, style="dim", column=_BELOW)
+
+
+def _near(id: int, content: str | None) -> str:
+    """A token; where no tokenizer tells its text, the id alone."""
+    return str(id) if content is None else named(id, content)
 
 
 def _cells(page: Page, row: ListedRow) -> str:

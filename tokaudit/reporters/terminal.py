@@ -29,6 +29,7 @@ SAMPLED = 240  # characters of decoded token data
 BINS = 24  # of a histogram of norms
 LONGEST_PLACE = 240  # characters of a location
 UNKNOWN = "unknown"
+NONE_FOUND = "none found"
 MOST_UNUSED = 10
 VERDICT_COLUMN = 14  # cells of a verdict in the table of several models
 _VERDICTS = {
@@ -85,7 +86,7 @@ def audited(report: Report) -> bool:
 def _facts(page: Page, report: Report) -> None:
     settings = (("settings", report.settings),) if report.settings else ()
     for label, words in (*known_facts(report.summary), *settings):
-        look = "dim" if words == UNKNOWN else ""
+        look = "dim" if words in (UNKNOWN, NONE_FOUND) else ""
         page.put((f"  {label}", "dim"), text=words, style=look, column=FACT_COLUMN)
     _norms(page, report.summary)
 
@@ -126,13 +127,18 @@ def known_facts(facts: Summary) -> Iterator[tuple[str, str]]:
         yield "vocab_size", str(facts.vocab_size)
     yield "special tokens", _roles(facts) or UNKNOWN
     if facts.stop_ids:
-        yield "stop ids", ", ".join(named(id, content) for id, content in facts.stop_ids)
+        yield "stop ids", ", ".join(_stop(id, content, facts) for id, content in facts.stop_ids)
     if facts.parameters is not None:
         yield "parameters", _parameters(facts)
     elif facts.weights_bytes is not None:
         yield "weights", f"{size(facts.weights_bytes)} in {counted(facts.weights_files or 0, 'file')}"
     if facts.data is not None:
         yield from _data(facts.data)
+
+
+def _stop(id: int, content: str | None, facts: Summary) -> str:
+    """Without a tokenizer the id alone: nobody knows whether it has a token."""
+    return str(id) if facts.required_rows is None else named(id, content)
 
 
 def _parameters(facts: Summary) -> str:
@@ -203,7 +209,7 @@ def _base(facts: AdapterFacts) -> str:
 
 def _tokenizer(facts: Summary) -> str:
     if facts.required_rows is None:
-        return facts.tokenizer_kind or UNKNOWN
+        return NONE_FOUND if "tokenizer" in facts.absent else facts.tokenizer_kind or UNKNOWN
     counts = ((facts.base_tokens, "base"), (facts.added_tokens or None, "added"))
     known = " + ".join(f"{count} {word}" for count, word in counts if count is not None)
     return f"{facts.tokenizer_kind or 'vocabulary'}, {known} tokens"
@@ -384,8 +390,8 @@ def totals(report: Report) -> str:
 
 
 def outcome(report: Report) -> str:
-    """``1 part unreadable, 2 errors``."""
+    """``1 part unreadable, 2 errors; no tokenizer found``: what was not there could not be found wanting."""
     said = tally(report.findings) or "no findings"
-    if not report.unreadable:
-        return said
-    return f"{counted(len(report.unreadable), 'part')} unreadable, {said}"
+    unread = f"{counted(len(report.unreadable), 'part')} unreadable, " if report.unreadable else ""
+    absent = " and ".join(f"no {side}" for side in report.summary.absent)
+    return f"{unread}{said}" + (f"; {absent} found" if absent else "")

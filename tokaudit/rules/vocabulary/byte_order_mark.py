@@ -66,7 +66,7 @@ def _refused(contract: Contract) -> Mapping[str, str]:
     decoder = isinstance(settings, Document) and "added_tokens_decoder" in settings.data
     tokenizer = (
         *(() if decoder else _WITHOUT_DECODER),
-        *(() if "tokenizer.json" in contract.files else _WITHOUT_TOKENIZER_JSON),
+        *(() if "tokenizer.json" in contract.tokenizer_files else _WITHOUT_TOKENIZER_JSON),
     )
     indexes = (file for file in contract.marked if file.endswith(".index.json"))
     return {**_REFUSED, **dict.fromkeys(tokenizer, _TOKENIZER), **dict.fromkeys(indexes, _MODEL)}
