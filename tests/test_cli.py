@@ -90,6 +90,9 @@ def load(path, *, tokenizer=None, options=None):
         case "exit": raise SystemExit(1)
         case "pipe": raise BrokenPipeError(32, "Broken pipe")
         case "memory": raise MemoryError
+        case "library": raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+        case "thread": raise RuntimeError("can't start new thread")
+        case "page": raise OSError(12, "Cannot allocate memory")
         case "deep": return load(path)
         case "interrupt": raise KeyboardInterrupt
         case "abort": raise typer.Abort
@@ -249,7 +252,27 @@ def test_a_wrong_call_is_exit_2_with_one_line_and_a_hint(
     assert "::" not in result.stderr
 
 
-@pytest.mark.parametrize("way", ["crash", "panic", "exit", "pipe", "memory", "deep"])
+@pytest.mark.parametrize("way", ["memory", "library", "thread", "page"])
+def test_a_lack_of_memory_is_said_and_no_bug(tokaudit: Tokaudit, way: str) -> None:
+    result = tokaudit("check", way)
+    assert (result.returncode, result.stdout) == (2, "")
+    said = "tokaudit: error[no-memory]: the memory that this process may use does not suffice\n  hint: "
+    assert result.stderr.startswith(said)
+    assert is_one_line(result.stderr, hint=True)
+
+
+def test_a_rule_that_is_not_there_is_no_other_one(tokaudit: Tokaudit) -> None:
+    """A code that looks alike has nothing to do with it."""
+    hints = {
+        "TA999": "`tokaudit rules` lists them",
+        "TA-101": "did you mean TA101?",
+        "token-id-out-of-rang": "did you mean token-id-out-of-range?",
+    }
+    for name, hint in hints.items():
+        assert tokaudit("explain", name).stderr.splitlines()[1] == f"  hint: {hint}"
+
+
+@pytest.mark.parametrize("way", ["crash", "panic", "exit", "pipe", "deep"])
 def test_an_internal_error_is_exit_2_with_one_line(tokaudit: Tokaudit, way: str) -> None:
     result = tokaudit("check", way)
     assert result.returncode == 2

@@ -339,7 +339,7 @@ ENTRY_TEXT = '[[suppress]]\nrule = "TA108"\nreason = "x"'
         ("fail-on = 1", "fail-on must be note, warning or error, not 1", ""),
         ('select = "TA1"', "select must be a list of texts, not 'TA1'", ""),
         ("select = [1]", "select must be a list of texts, not a list", ""),
-        ('select = ["TA999"]', "select: no rule is called 'TA999'", "did you mean"),
+        ('select = ["TA999"]', "select: no rule is called 'TA999'", "`tokaudit rules` lists them"),
         ("ignore = true", "ignore must be a list of texts, not true", ""),
         (
             '[[ignore]]\nrule = "TA108"',

@@ -491,3 +491,8 @@ def test_what_is_no_lock_leads_to_the_command_that_writes_one(name: str, tmp_pat
     with pytest.raises(Unreadable) as refused:
         read_lock(tmp_path / name)
     assert "`tokaudit lock`" in refused.value.hint
+
+
+def test_a_stream_in_the_place_of_the_file_leads_to_the_way_to_print_a_lock(run: Run) -> None:
+    result = run("lock", "tinylm", "-o", "/dev/stdout", code=2)
+    assert "hint: `-o -` prints the lock" in result.stderr

@@ -119,7 +119,7 @@ def test_token_texts_are_inert_in_every_format(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--id", "320"], "no table has a row 320"),
-        (["--id", "-1"], "--id must be a number"),
+        (["--id", "-1"], "--id must be a number from 0 on, not '-1'"),
         (["--class", "near-zer"], "did you mean near-zero?"),
         (["--class", "zero", "--worst", "3"], "exclude each other"),
         (["--worst", "0"], "--worst must be at least 1"),

@@ -15,8 +15,9 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
+from tokaudit.errors import UsageError
 from tokaudit.findings import Claim, Finding, Severity
-from tokaudit.text import shortened
+from tokaudit.text import closest, shortened
 
 if TYPE_CHECKING:
     from tokaudit.contract import Contract
@@ -114,3 +115,13 @@ def find_rule(name: str) -> type[Rule] | None:
     """The rule with this code or slug, in any case."""
     wanted = name.strip().lower()
     return next((rule for rule in all_rules() if wanted in (rule.code.lower(), rule.slug)), None)
+
+
+def unknown_rule(name: str) -> UsageError:
+    """The error about a name that no rule has. Codes that look alike have nothing to do with each other."""
+    rules = all_rules()
+    digits = "".join(filter(str.isdecimal, name))
+    guess = next((rule.code for rule in rules if rule.code[2:] == digits), None)
+    guess = guess or closest(name.lower(), [rule.slug for rule in rules])
+    hint = f"did you mean {guess}?" if guess else "`tokaudit rules` lists them"
+    return UsageError(f"no rule is called {name!r}", hint=hint)

@@ -30,7 +30,7 @@ def positive(option: str, value: int | None) -> None:
 def number(option: str, text: str, *, least: int = 0) -> int:
     """A number of at most 17 digits. Raises UsageError for anything else, and for one below ``least``."""
     if not (text.isascii() and text.isdecimal() and len(text) < 18 and int(text) >= least):
-        raise UsageError(f"{option} must be a number{f' from {least} on' if least else ''}, not {text!r}")
+        raise UsageError(f"{option} must be a number from {least} on, not {text!r}")
     return int(text)
 
 

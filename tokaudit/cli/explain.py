@@ -40,23 +40,13 @@ def explain(
       tokaudit explain token-id-out-of-range
     """
     from tokaudit.cli import streams
-    from tokaudit.errors import UsageError
-    from tokaudit.rule import all_rules, find_rule
-    from tokaudit.text import closest
+    from tokaudit.rule import find_rule, unknown_rule
 
     found = find_rule(rule)
     if found is None:
-        guess = closest(
-            rule.lower(), [name for known in all_rules() for name in (known.slug, known.code.lower())]
-        )
-        hint = f"did you mean {_as_written(guess)}?" if guess else "`tokaudit rules` lists them"
-        raise UsageError(f"no rule is called {rule!r}", hint=hint)
+        raise unknown_rule(rule)
     view = streams.view()
     return Outcome(_painted(found, view) if view.colour else _page(found))
-
-
-def _as_written(name: str) -> str:
-    return name.upper() if name.startswith("ta") and name[2:].isdigit() else name
 
 
 def _page(rule: type[Rule]) -> str:

@@ -55,7 +55,8 @@ def lock(
     from tokaudit.locks.write import digests_of, to_text
     from tokaudit.text import inert
 
-    file = None if output == "-" else file_outside(output, [path, *filter(None, [tokenizer])])
+    audited = [path, *filter(None, [tokenizer])]
+    file = None if output == "-" else file_outside(output, audited, instead="`-o -` prints the lock")
     held = read(output) if check else None
     deep = deep or (held is not None and held.contents is not None)
     with progress(f"locking {path}"):

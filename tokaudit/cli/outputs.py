@@ -56,8 +56,15 @@ def file_outputs(wanted: Sequence[str], audited: Sequence[str]) -> Sequence[File
     return outputs
 
 
-def file_outside(name: str, audited: Sequence[str], option: str = "--output") -> Path:
+def file_outside(
+    name: str,
+    audited: Sequence[str],
+    option: str = "--output",
+    instead: str = "--format prints to standard output",
+) -> Path:
     """The real file behind a name that was given as ``option``, so that a link stays a link.
+
+    ``instead`` is the hint where it is no file.
 
     Raises UsageError where it lies in an audited directory or is no place for a file.
     """
@@ -65,7 +72,7 @@ def file_outside(name: str, audited: Sequence[str], option: str = "--output") ->
         raise UsageError(f"{option}: {name!r} is no name for a file")
     file = Path(os.path.realpath(name))
     if os.path.abspath(name).startswith(_STREAMS) or (file.exists() and not file.is_file()):
-        raise UsageError(f"{option}: {name!r} is no file", hint="--format prints to standard output")
+        raise UsageError(f"{option}: {name!r} is no file", hint=instead)
     if not file.parent.is_dir():
         raise UsageError(f"{option}: there is no directory {str(file.parent)!r}", hint="make it first")
     for directory in audited:

@@ -27,7 +27,8 @@ class SettingAside:
         self, file: SettingsFile | None, baseline: str | None, write: str | None, audited: Sequence[str]
     ) -> None:
         self.file = file
-        self.write = None if write is None else file_outside(write, audited, "--write-baseline")
+        instead = "a baseline is read again: give a file"
+        self.write = None if write is None else file_outside(write, audited, "--write-baseline", instead)
         self.baseline = None if baseline is None or write is not None else _read(baseline)
 
     def settled(self, reports: Sequence[Report]) -> tuple[list[Report], list[TokauditError]]:

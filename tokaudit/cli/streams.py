@@ -9,6 +9,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from tokaudit.contract import Lock
     from tokaudit.reporters import View
 
+# The words of the dynamic loader, of the C library, of torch's allocator, and of Python.
+_NO_MEMORY = re.compile(
+    r"failed to map segment|[Cc]annot allocate memory|can't allocate memory|cannot create thread"
+    r"|can't start new thread"
+)
 COLOUR_CHOICES = ("auto", "always", "never")
 
 
@@ -133,13 +139,24 @@ def trace(error: BaseException) -> str:
 
 
 def internal(error: BaseException) -> Unreadable:
-    """A bug, as the part of the input on which it leaves no verdict; or torch, which was left out."""
+    """A bug, as the part of the input on which it leaves no verdict; or what this machine lacks for it."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return Unreadable(
             "no-torch", "", "this needs torch, which is not installed", hint="pip install torch"
         )
+    if lacks_memory(error):
+        words = "the memory that this process may use does not suffice"
+        hint = "is there a limit (ulimit -v, of the container)? --jobs 1 takes the least"
+        return Unreadable("no-memory", "", words, hint=hint)
     hint = "please report it, with what TOKAUDIT_DEBUG=1 prints"
     return Unreadable("internal", "", f"internal error, {type(error).__name__}: {error}", hint=hint)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an exception says so, also one of a library that was not loaded, of torch, or of a thread."""
+    kinds = (ImportError, OSError, RuntimeError)
+    says_so = isinstance(error, kinds) and _NO_MEMORY.search(str(error)) is not None
+    return says_so or isinstance(error, MemoryError)
 
 
 def note_lines(notes: Sequence[str]) -> str:
