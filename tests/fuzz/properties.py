@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import signal
 import struct
 import tempfile
 import time
@@ -295,14 +294,11 @@ def command_ends_well(arguments: list[str]) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """``main`` is made for a process of its own: it sets signals, and the garbage collector off."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    """``main`` is made for a process of its own: it sets the garbage collector off."""
     try:
         yield
     finally:
         gc.enable()
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # Files of the user ----------------------------------------------------------------------------------------
