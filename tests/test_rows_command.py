@@ -70,6 +70,11 @@ def test_rows_are_chosen_by_token_and_by_id(model: str) -> None:
     assert best["cosine"] == pytest.approx(1, abs=1e-5)
 
 
+def test_a_row_without_a_direction_has_no_nearest_tokens(model: str) -> None:
+    given, _ = document(model, Wanted(ids=(100, 101, 102)))["tables"]
+    assert [len(row["nearest"]) for row in given["rows"]] == [0, 0, 3]
+
+
 def test_rows_are_chosen_by_class(model: str) -> None:
     given, logits = document(model, Wanted(kind=RowClass.RESERVED))["tables"]
     assert ids(given) == ids(logits) == list(range(312, 320))
