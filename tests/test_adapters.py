@@ -466,6 +466,18 @@ def test_a_model_with_an_adapter_beside_its_weights_is_audited_as_a_model(tmp_pa
     assert {ref.code for ref in alone.checked} <= {ref.code for ref in with_base.checked}
 
 
+def test_a_damaged_adapter_config_beside_a_whole_model_leaves_no_verdict(tmp_path: Path) -> None:
+    """AutoModel of transformers opens it, where PEFT is installed."""
+    for name, damage in (("cut", "json-syntax"), ("fifo", "not-a-regular-file")):
+        model = build(base("llama"), tmp_path / name)
+        if name == "fifo":
+            os.mkfifo(model / "adapter_config.json")
+        else:
+            (model / "adapter_config.json").write_text('{"peft_type": ')
+        (part,) = tokaudit.check(model).unreadable
+        assert (part.code, part.file) == (damage, "adapter_config.json")
+
+
 def test_without_weights_what_needs_them_is_skipped(tmp_path: Path) -> None:
     model(tmp_path / "model")
     report = tokaudit.check(adapter(tmp_path / "adapter", whole(324)), read_weights=False)

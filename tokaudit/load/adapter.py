@@ -53,10 +53,10 @@ def read_adapter(model: Reader, checkpoint: Checkpoint | Missing, options: Optio
     One beside a whole model's weights is only read where the caller names its base. Raises Unreadable and
     UsageError for a base that the caller names and that is no directory.
     """
+    document = model.document(layout.CONFIG)  # AutoModel of transformers reads it in a whole model, too
     beside_model = any(_is_of_a_model(name) for name in model.names)
     if beside_model and options.base is None:
         return Missing("the directory is a whole model's; --base audits the adapter that lies in it")
-    document = model.document(layout.CONFIG)
     if isinstance(document, Missing):
         return document
     model.unreadable += layout.malformed_fields(document)
