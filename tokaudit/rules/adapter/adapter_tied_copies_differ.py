@@ -20,8 +20,10 @@ class AdapterTiedCopiesDiffer(Rule):
 
     ## Why it matters
 
-    Merged, there are two tables under a flag that still says tied. transformers 5 keeps both and warns;
-    transformers 4 and most engines use one of them for both sides and lose the other without a word.
+    Merged by PEFT before 0.19, there are two tables under a flag that still says tied. transformers 5 keeps
+    both and warns; transformers 4 and most engines use one of them for both sides and lose the other without
+    a word. PEFT 0.19 and newer set `tie_word_embeddings=false` as they merge, which is sound, and makes the
+    model larger by a table. A script or an engine that merges by itself may do either.
 
     ## How to fix it
 
@@ -31,7 +33,7 @@ class AdapterTiedCopiesDiffer(Rule):
     """
 
     code = "TA803"
-    severity = Severity.ERROR
+    severity = Severity.WARNING
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         adapter = contract.adapter
@@ -53,8 +55,8 @@ class AdapterTiedCopiesDiffer(Rule):
             f"{counted(rows, 'row')} of the adapter's two copies of one table differ: {held[0].module} and "
             f"{held[1].module}" + (f" (rows {which}; by up to {by:.3g})" if by is not None else ""),
             [*(table.says(what(table)) for table in held), *base.tie_claims(), *base.claims],
-            why="merged, there are two tables under a flag that says tied: most engines use one of them "
-            "for both sides and lose the other",
+            why="PEFT before 0.19 merges them under a flag that says tied, and most engines lose one; newer "
+            "versions untie the model",
             fix="train with `ensure_weight_tying=True`, or untie the base and merge into that",
             subject=", ".join(table.module for table in held),
         )

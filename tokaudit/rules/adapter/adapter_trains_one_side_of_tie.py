@@ -22,8 +22,8 @@ class AdapterTrainsOneSideOfTie(Rule):
 
     While the adapter is loaded, the two sides differ. Merged, low-rank factors are added to the one table
     that both sides share, so that the other side changes, too, and factors of both sides add up: it is
-    another model than the one trained. A
-    whole table becomes a second one, under a flag that still says tied: transformers 5 keeps both and warns,
+    another model than the one trained. A whole table becomes a second one: PEFT 0.19 and newer untie the
+    model as they merge; older ones leave a flag that says tied, and then transformers 5 keeps both and warns,
     transformers 4 and most engines use one for both sides and lose the other without a word.
 
     ## How to fix it
@@ -81,7 +81,10 @@ class AdapterTrainsOneSideOfTie(Rule):
 def _why(changed: list[AdaptedTable], other: str) -> str:
     if any(table.change is Change.LOW_RANK for table in changed):
         return f"merged, the {other} side changes too: it is another model than the one trained"
-    return "merged, there are two tables under a flag that says tied: most engines use one and lose the other"
+    return (
+        "PEFT before 0.19 merges it under a flag that says tied, and most engines lose one of two tables; "
+        "newer versions untie the model"
+    )
 
 
 def _is_shared(table: AdaptedTable) -> bool:
