@@ -302,6 +302,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Break what tokaudit writes, and count what is left.")
     parser.add_argument("--print", action="store_true", help="print the table; write nothing")
     call = parser.parse_args()
+    # A shell starts what runs in the background with SIGINT ignored, and so would every command here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rows: list[tuple[str, str, Tally]] = []
     with tempfile.TemporaryDirectory(prefix="tokaudit-reliability-") as folder:
         for row in measured(Path(folder)):
