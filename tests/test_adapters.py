@@ -25,7 +25,7 @@ from tokaudit.formats import adapter as layout
 from tokaudit.load import load
 from tokaudit.report import Report, Verdict
 
-ADAPTER_RULES = {"TA801", "TA802", "TA803", "TA804", "TA805"}
+ADAPTER_RULES = {"TA801", "TA802", "TA803", "TA804", "TA805", "TA806"}
 
 
 def adapter_findings(report: Report) -> dict[str, Severity]:
@@ -220,7 +220,10 @@ def test_an_adapter_that_peft_saves_is_read_as_it_is(
     report = tokaudit.check(adapter, base=model)
     assert set(adapter_findings(report)) == rules, [finding.message for finding in report.findings]
     assert not report.unreadable
-    assert {ref.code for ref in report.checked} >= ADAPTER_RULES - {"TA805"}  # no tokenizer beside it
+    undecided = {"TA805"}  # no tokenizer beside it
+    if "tokens" in options:
+        undecided.add("TA806")  # no module but the tables
+    assert {ref.code for ref in report.checked} >= ADAPTER_RULES - undecided
     contract = load(adapter, options=tokaudit.contract.Options(base=str(model)))
     assert {(table.module, table.change) for table in contract.adapter.tables} == holds
 
@@ -280,6 +283,22 @@ def test_merging_into_a_tied_base_does_what_the_rules_say(
     assert (given is output) is one_table
     sides = {"input": given, "output": output}
     assert {side for side, table in sides.items() if not torch.equal(table, before)} == changed_sides
+
+
+def test_an_adapter_of_another_family_is_what_peft_refuses(
+    bases: Callable[[bool], Path], tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+    import transformers
+
+    found = trained(bases(False), tmp_path / "adapter", target_modules="all-linear")
+    assert "TA806" not in adapter_findings(tokaudit.check(found, base=bases(False)))
+    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=HIDDEN, n_layer=1, n_head=2)
+    other = transformers.GPT2LMHeadModel(config)
+    other.save_pretrained(tmp_path / "gpt2")
+    assert adapter_findings(tokaudit.check(found, base=tmp_path / "gpt2"))["TA806"] is Severity.ERROR
+    with pytest.raises(ValueError, match="not found in the base model"):
+        peft.PeftModel.from_pretrained(other, found)
 
 
 # --- adapters made by hand --------------------------------------------------------------------------------

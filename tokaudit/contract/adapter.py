@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tokaudit.contract.checkpoint import Embeddings, Table, TableComparison, TableKind, Tensor
@@ -67,6 +67,7 @@ class Base:
 
     ``name`` is its directory. ``named_by`` is where the adapter's configuration names it; None where the
     caller did. ``comparison_or`` compares its two tables, where the flags tie them and both are stored.
+    ``words_or`` are the words between the dots of its tensors' names.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Base:
     embeddings: Embeddings
     vocabulary_or: Vocabulary | Missing
     comparison_or: TableComparison | Missing
+    words_or: frozenset[str] | Missing
 
     def at(self, place: Location) -> Location:
         """A location inside the base, as the report of the adapter names it."""
@@ -144,8 +146,9 @@ class Adapter:
 
     ``method`` is PEFT's name for it ("LORA"; "" where it states none). ``tables`` are all that it holds of
     the base's tables of token rows. ``comparison_or`` compares its whole input table with its whole output
-    table, where it holds both. ``keeps_tie`` says that it was trained with ``ensure_weight_tying``,
-    ``beside_model`` that the directory holds a whole model's weights, too.
+    table, where it holds both. ``modules_or`` are the modules that it does not hold whole, by name, each with
+    one of its tensors. ``keeps_tie`` says that it was trained with ``ensure_weight_tying``, ``beside_model``
+    that the directory holds a whole model's weights, too.
     """
 
     config: Document
@@ -154,6 +157,7 @@ class Adapter:
     tables_or: tuple[AdaptedTable, ...] | Missing
     chosen: tuple[ChosenTokens, ...]
     comparison_or: TableComparison | Missing
+    modules_or: Mapping[str, Tensor] | Missing
     keeps_tie: bool
     beside_model: bool
 

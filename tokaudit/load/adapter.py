@@ -27,6 +27,7 @@ from tokaudit.contract import (
     Table,
     TableComparison,
     TableKind,
+    Tensor,
     Vocabulary,
 )
 from tokaudit.errors import Unreadable
@@ -61,7 +62,8 @@ def read_adapter(model: Reader, checkpoint: Checkpoint | Missing, options: Optio
         return document
     model.unreadable += layout.malformed_fields(document)
     base = _base(model, document, options)
-    tables = _tables(_adapter_weights(model, options) if beside_model else checkpoint, base)
+    weights = _adapter_weights(model, options) if beside_model else checkpoint
+    tables = _tables(weights, base)
     if options.read_weights and not any(layout.WEIGHTS.fullmatch(name) for name in model.names):
         words = "expected adapter_model.safetensors beside it, found no weights"
         model.unreadable.append(Unreadable("no-weights", layout.CONFIG, words, hint="save the adapter again"))
@@ -72,6 +74,7 @@ def read_adapter(model: Reader, checkpoint: Checkpoint | Missing, options: Optio
         tables_or=tables,
         chosen=tuple(_chosen(document, tables, base)),
         comparison_or=_comparison(model.source, tables),
+        modules_or=_modules(weights),
         keeps_tie=document.data.get("ensure_weight_tying") is True,
         beside_model=beside_model,
     )
@@ -153,6 +156,7 @@ def _read_base(model: Reader, path: str, named_by: Location | None, options: Opt
         embeddings,
         _vocabulary(reader, document, options),
         _base_comparison(reader.source, embeddings),
+        _words(checkpoint),
     )
     stored = isinstance(checkpoint, Checkpoint) and layout.CONFIG not in reader.names
     if named_by is None and isinstance(document, Missing) and not stored:
@@ -190,11 +194,32 @@ def _base_comparison(source: Source, embeddings: Embeddings) -> TableComparison 
 # --- what the adapter holds --------------------------------------------------------------------------------
 
 
+def _whole(checkpoint: Checkpoint | Missing) -> Checkpoint | Missing:
+    """The checkpoint, if all of it could be read."""
+    if isinstance(checkpoint, Checkpoint) and checkpoint.damaged:
+        return Missing(f"{checkpoint.damaged[0].file} could not be read")
+    return checkpoint
+
+
+def _words(base: Checkpoint | Missing) -> frozenset[str] | Missing:
+    base = _whole(base)
+    if isinstance(base, Missing):
+        return base
+    return frozenset(word for name in base.tensors for word in name.split("."))
+
+
+def _modules(weights: Checkpoint | Missing) -> dict[str, Tensor] | Missing:
+    weights = _whole(weights)
+    if isinstance(weights, Missing):
+        return weights
+    parts = filter(None, map(layout.part, weights.tensors.values()))
+    return {part.module: part.tensor for part in parts if part.change in (Change.LOW_RANK, Change.OTHER)}
+
+
 def _tables(checkpoint: Checkpoint | Missing, base: Base | Missing) -> tuple[AdaptedTable, ...] | Missing:
+    checkpoint = _whole(checkpoint)
     if isinstance(checkpoint, Missing):
         return checkpoint
-    if checkpoint.damaged:
-        return Missing(f"{checkpoint.damaged[0].file} could not be read")
     known = base.embeddings if isinstance(base, Base) else None
     found: dict[tuple[str, Change], AdaptedTable] = {}
     for tensor in checkpoint.tensors.values():

@@ -35,8 +35,8 @@ class Nearest:
     def __init__(self, table: StoredTable, rows: Sequence[int], candidates: torch.Tensor) -> None:
         self._rows = list(rows)[:MOST_ASKED]
         self._own = torch.tensor(self._rows)
-        rows = table.gather(self._rows)
-        self._wanted = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # NaN: without a direction
+        wanted = table.gather(self._rows)
+        self._wanted = wanted / torch.linalg.vector_norm(wanted, dim=1, keepdim=True)  # NaN: no direction
         self._candidates = candidates
         self._parts: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._lock = threading.Lock()
