@@ -40,6 +40,7 @@ INDEX = "model.safetensors.index.json"
 _CHOICE = Location("config.json").child("transformers_weights")
 _ADAPTER = re.compile(r"adapter(_model)?\b.*")
 _ORIGINAL = re.compile(r"consolidated\b.*")  # the vendor's own layout, beside the converted one
+_EXLLAMA = re.compile(r"output(-\d+-of-\d+)?\.safetensors")
 _NO_INDEX = Missing(f"there is no {INDEX}")
 _PASSED_OVER = Missing("loaders read another file and not the index")
 _FETCH = "download the file again, or save the model again"
@@ -83,9 +84,15 @@ class _Loader:
             return self._chosen(preferred)
         if SINGLE in self.names:
             return self._single({SINGLE: None})
-        if INDEX in self.names:
+        if INDEX in self.names and not self._is_of_another_engine():
             return self._sharded(INDEX)
         return self._loose()
+
+    def _is_of_another_engine(self) -> bool:
+        """Whether the index is a left-over: ExLlamaV2 writes output*.safetensors and copies all that lies beside
+        the weights that it read, their index, too."""
+        ours = any(map(_EXLLAMA.fullmatch, self.weights))
+        return ours and self.names.isdisjoint(self._index(INDEX).files())
 
     def _chosen(self, file: str) -> Checkpoint:
         if file in self.names and file.endswith(".safetensors.index.json"):
@@ -149,7 +156,7 @@ class _Loader:
             layout=layout,
             shards=shards,
             tensors=tensors,
-            index_or=used.index if used else _PASSED_OVER if unused else _NO_INDEX,
+            index_or=used.index if used else _PASSED_OVER if INDEX in self.names else _NO_INDEX,
             damaged=tuple(file for file in read if isinstance(file, DamagedFile)),
             stale=tuple(self._readable(stale)),
             unreferenced=tuple(self._unreferenced({*files, *stale})),
