@@ -89,10 +89,11 @@ class _Loader:
         return self._loose()
 
     def _is_of_another_engine(self) -> bool:
-        """Whether the index is a left-over: ExLlamaV2 writes output*.safetensors and copies all that lies beside
-        the weights that it read, their index, too."""
-        ours = any(map(_EXLLAMA.fullmatch, self.weights))
-        return ours and self.names.isdisjoint(self._index(INDEX).files())
+        """Whether the index is a left-over: ExLlamaV2 writes output*.safetensors, and copies what lies beside
+        the weights that it read: their index, too.
+        """
+        written = any(map(_EXLLAMA.fullmatch, self.weights))
+        return written and self.names.isdisjoint(self._index(INDEX).files())
 
     def _chosen(self, file: str) -> Checkpoint:
         if file in self.names and file.endswith(".safetensors.index.json"):
