@@ -261,15 +261,9 @@ def test_a_lack_of_memory_is_said_and_no_bug(tokaudit: Tokaudit, way: str) -> No
     assert is_one_line(result.stderr, hint=True)
 
 
-def test_a_rule_that_is_not_there_is_no_other_one(tokaudit: Tokaudit) -> None:
-    """A code that looks alike has nothing to do with it."""
-    hints = {
-        "TA999": "`tokaudit rules` lists them",
-        "TA-101": "did you mean TA101?",
-        "token-id-out-of-rang": "did you mean token-id-out-of-range?",
-    }
-    for name, hint in hints.items():
-        assert tokaudit("explain", name).stderr.splitlines()[1] == f"  hint: {hint}"
+def test_a_code_that_is_not_there_is_no_other_one(tokaudit: Tokaudit) -> None:
+    """One that looks alike has nothing to do with it."""
+    assert tokaudit("explain", "TA999").stderr.splitlines()[1] == "  hint: `tokaudit rules` lists them"
 
 
 @pytest.mark.parametrize("way", ["crash", "panic", "exit", "pipe", "deep"])
@@ -606,7 +600,7 @@ def test_explain_renders_the_page_on_a_terminal(tokaudit: Tokaudit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("token-id-out-of-rage", "token-id-out-of-range"), ("TA1001", "TA101")]
+    ("typed", "meant"), [("token-id-out-of-rage", "token-id-out-of-range"), ("TA-101", "TA101")]
 )
 def test_explain_guesses_what_was_meant(tokaudit: Tokaudit, typed: str, meant: str) -> None:
     result = tokaudit("explain", typed)
