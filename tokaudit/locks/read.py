@@ -39,7 +39,8 @@ def read(path: str | os.PathLike[str]) -> Lock:
         with LocalDirectory.at(folder).open(file) as opened:
             return parse(opened.read_all(limits.LOCK_BYTES), name)
     except Unreadable as error:
-        hint = error.hint or "give a file that `tokaudit lock` wrote"
+        known = "" if error.code.startswith("json-") else error.hint  # what is no JSON is no lock
+        hint = known or "give a file that `tokaudit lock` wrote"
         raise Unreadable(error.code, name, error.message, hint=hint) from None
 
 
