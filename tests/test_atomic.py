@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import stat
 import subprocess
@@ -149,3 +150,21 @@ print("alive")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout == "alive\n"
+
+
+def test_a_terminal_gets_its_cursor_back() -> None:
+    """A bar of progress hides it, and nothing of Python's runs after a signal that would show it again."""
+    script = """
+import os, signal, sys
+from tokaudit.ending import end_at_signals
+end_at_signals()
+sys.stderr.write("\\x1b[?25lhalf of a line")
+sys.stderr.flush()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    ours, theirs = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", script], stderr=theirs, timeout=60)
+    os.close(theirs)
+    assert done.returncode == 143
+    assert os.read(ours, 1000) == b"\x1b[?25lhalf of a line\r\x1b[K\x1b[?25h"
+    os.close(ours)
