@@ -460,7 +460,7 @@ def test_a_tokenizer_that_does_not_load_leaves_no_verdict_and_says_why(tmp_path:
     edit(right, "tokenizer.json", put("pre_tokenizer", value={"type": "Nonsense"}))
     found = tokaudit.diff(left, right, use="speculative")
     assert found.answer is Answer.NO_VERDICT
-    assert "does not load" in found.undecided[0]
+    assert "cannot use" in found.undecided[0]
 
 
 # --- the command ------------------------------------------------------------------------------------------
