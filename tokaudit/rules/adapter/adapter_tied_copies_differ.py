@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, present
+from tokaudit.contract import Adapter, Contract, present
 from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
@@ -16,7 +17,8 @@ class AdapterTiedCopiesDiffer(Rule):
     ## What it finds
 
     A base whose input and output embeddings are one table, and an adapter that holds both of them whole,
-    with different values. Equal copies are how PEFT saves a tied table, and fine.
+    with different values. Equal copies are how PEFT saves a tied table, and fine. It is a warning where
+    `peft_version` in `adapter_config.json` is 0.19 or newer, since that PEFT merges them soundly.
 
     ## Why it matters
 
@@ -33,7 +35,7 @@ class AdapterTiedCopiesDiffer(Rule):
     """
 
     code = "TA803"
-    severity = Severity.WARNING
+    severity = Severity.ERROR
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         adapter = contract.adapter
@@ -58,5 +60,12 @@ class AdapterTiedCopiesDiffer(Rule):
             why="PEFT before 0.19 merges them under a flag that says tied, and most engines lose one; newer "
             "versions untie the model",
             fix="train with `ensure_weight_tying=True`, or untie the base and merge into that",
+            severity=Severity.WARNING if _unties(adapter) else Severity.ERROR,
             subject=", ".join(table.module for table in held),
         )
+
+
+def _unties(adapter: Adapter) -> bool:
+    """Whether the PEFT that saved the adapter makes the model untied as it merges two tables."""
+    stated = re.match(r"(\d{1,9})\.(\d{1,9})", str(adapter.config.data.get("peft_version")))
+    return stated is not None and (int(stated[1]), int(stated[2])) >= (0, 19)
