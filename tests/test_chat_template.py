@@ -207,6 +207,27 @@ def test_a_condition_has_the_outcome_that_rendering_gives_it(condition: str) -> 
     assert read(asking(condition)).turn_ends == (after,)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{{ x }}<|end|>",
+        "{% if y() %}{{ x }}{% endif %}<|end|>",
+        "{% for part in x %}{{ part.text }}{% endfor %}<|end|>",
+        "{% if x is string %}{{ x }}{% else %}{{ y }}{% endif %}{{ '<|end|>' }}",
+    ],
+)
+def test_what_a_macro_prints_after_the_content_ends_the_turn(body: str) -> None:
+    macro = f"{{% macro say(x) %}}{body}{{% endmacro %}}"
+    found = read(macro + "{% for m in messages %}<|start|>{{ say(m.content) }}{% endfor %}")
+    assert found.turn_ends == ("<|end|>",)
+
+
+def test_a_macro_that_collects_the_content_prints_it_last() -> None:
+    macro = "{% macro say(x) %}<|start|>{% set ns.text = ns.text + x %}{{ ns.text }}{% endmacro %}"
+    found = read(macro + "{% for m in messages %}{{ say(m.content) }}<|end|>{% endfor %}")
+    assert found.turn_ends == ("<|end|>",)
+
+
 @pytest.mark.parametrize("condition", UNTOLD)
 def test_a_condition_that_cannot_be_told_leaves_both_branches(condition: str) -> None:
     assert read(asking(condition)).turn_ends == ("<|yes|>", "<|no|>")

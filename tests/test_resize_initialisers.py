@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,16 @@ def test_zeros(tmp_path: Path) -> None:
 def test_copy_is_exact(dtype: str, tmp_path: Path) -> None:
     _, old, new = grow(with_dtype(biased(), dtype), tmp_path, asked("copy=<|user|>"))
     assert all(torch.equal(new[name][320], old[name][309]) for name in (EMBED, HEAD, BIAS))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("<|nobody|>", "the tokenizer has no such token"), ("<|reserved_6|>", "there is no row 318")],
+)
+def test_a_copy_of_what_has_no_row_is_refused(content: str, reason: str, tmp_path: Path) -> None:
+    source = build(with_rows(untied(), 318), tmp_path / "source")
+    with pytest.raises(Refused, match=re.escape(f"copy={content}: {reason}")):
+        plan_resize(source, asked(f"copy={content}"))
 
 
 def test_description_reads_the_pieces_of_another_text(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from models import Description, base, build, changed
-from resizing import EMBED, HEAD, another, data, tables, tensor, untied, with_rows
+from resizing import EMBED, HEAD, another, data, in_shards, tables, tensor, untied, with_rows
 from tokenizers import Tokenizer
 
 from tokaudit.cli import main
@@ -21,6 +21,7 @@ from tokaudit.formats import limits
 from tokaudit.resize import NewToken, Refused, Request, plan_resize, resize
 from tokaudit.resize.ask import method, roles, token_file
 
+INDEX = "model.safetensors.index.json"
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -184,6 +185,19 @@ def test_with_holes_in_the_base_vocabulary_new_tokens_stand_in_it_too(tmp_path: 
     tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     assert tokenizer.encode("a<|new|>b").ids == [97, 320, 98]
     assert tokenizer.encode("other").ids == [321]
+
+
+def test_tokens_of_the_base_vocabulary_without_a_row_get_theirs_from_their_pieces(tmp_path: Path) -> None:
+    """As an added token that swallows spaces does, which stands behind one in running text."""
+    tokens = untied()["tokenizer"]["added"]
+    greedy = [*tokens[:-1], {**tokens[-1], "lstrip": True}]
+    source = build(with_rows(changed(untied(), {"tokenizer": {"added": greedy}}), 319), tmp_path / "added")
+    (row,) = plan_resize(source, Request()).rows
+    assert "".join(piece.content for piece in row.input.pieces) == "\u0120<|reserved_7|>"
+    source = build(with_rows(base("bert"), 310), tmp_path / "base")
+    by_id = {id: content for content, id in data(source / "tokenizer.json")["model"]["vocab"].items()}
+    rows = plan_resize(source, Request()).rows
+    assert [(row.id, row.content) for row in rows] == [(id, by_id[id]) for id in range(310, 320)]
 
 
 def test_tokens_without_a_row_get_theirs_from_their_pieces_too(tmp_path: Path) -> None:
@@ -476,6 +490,15 @@ def test_ids_that_the_library_would_not_give_are_refused(source: Path, tmp_path:
         plan_resize(source, Request(), to_tokenizer=other)
 
 
+@pytest.mark.parametrize("kept", ["model.safetensors", "README.md"])
+def test_a_directory_without_a_tokenizer_has_none_to_take(kept: str, source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / kept).write_bytes((source / "model.safetensors").read_bytes())
+    with pytest.raises(Refused, match=r"no tokenizer in .*other: "):
+        plan_resize(source, Request(), to_tokenizer=other)
+
+
 @pytest.mark.parametrize("spelling", ["source", "source/", "./source/../source"])
 def test_the_models_own_tokenizer_fits_the_rows_to_it(spelling: str, tmp_path: Path) -> None:
     source = build(with_rows(with_tokens(untied(), "<|x|>"), 320), tmp_path / "source")
@@ -543,6 +566,15 @@ def test_padding_rows_are_used_before_new_ones(tmp_path: Path) -> None:
     plan = plan_resize(source, Request(tokens=(NewToken("<|x|>"),)))
     assert (plan.rows_before, plan.rows_after, plan.padding_rows) == (336, 336, 0)
     assert [edit.table.name for edit in plan.tensors] == [EMBED, HEAD]
+
+
+def test_an_index_keeps_totals_that_padding_rows_in_use_do_not_change(tmp_path: Path) -> None:
+    source = build(in_shards(with_rows(untied(), 336), 2), tmp_path / "source")
+    index = data(source / INDEX)
+    index["metadata"]["total_parameters"] = 2 * 336 * 8
+    (source / INDEX).write_text(json.dumps(index))
+    plan = plan_resize(source, Request(tokens=(NewToken("<|x|>"),)))
+    assert INDEX not in {edit.at.file for edit in plan.files}
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,16 @@ def test_arbitrary_bytes_give_a_table_or_one_of_the_two_errors(data: bytes) -> N
         assert all(id >= 0 for id in table.ids.values())
 
 
+@pytest.mark.parametrize(
+    "other",
+    [b"\x10\xac\x02", b"\x11" + bytes(8), b"\x12\x03abc", b"\x15" + bytes(4)],
+    ids=["a varint", "64 bits", "bytes", "32 bits"],
+)
+def test_fields_of_every_kind_are_stepped_over(other: bytes) -> None:
+    piece = field(1, other + field(1, b"a"))
+    assert dict(sentencepiece(other + piece + other, "tokenizer.model", "").ids) == {"a": 0}
+
+
 def test_a_tokenizer_model_may_hold_tiktoken_ranks(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"IQ== 0\nIg== 1\n")
     (tmp_path / "tokenizer_config.json").write_text("{}")

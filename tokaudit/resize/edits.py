@@ -111,7 +111,7 @@ def _needs_vocabulary_entries(vocabulary: Vocabulary, added: Sequence[AddedToken
     base = vocabulary.base
     wanted = {token.content: token.id for token in added}
     given = effective_ids(base.ids, [*old, *new])
-    if all(given[content] == id for content, id in wanted.items()):
+    if wanted.items() <= given.items():
         return False
     if base.style == "index":
         raise Refused("the tokenizers library would give the new tokens other ids than the next free ones")

@@ -127,9 +127,8 @@ def _digest(source: Source, name: str) -> Digest:
 
 def read_manifest(source: Source) -> object:
     """The manifest that an earlier resize left in the source; None where there is none to be read."""
-    if FILE in source.names():
-        with suppress(Unreadable):
-            return strict_json.read_object(source, FILE, limits.SIDE_FILE_BYTES).value
+    with suppress(Unreadable):
+        return strict_json.read_object(source, FILE, limits.SIDE_FILE_BYTES).value
     return None
 
 
