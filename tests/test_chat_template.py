@@ -23,7 +23,7 @@ from models import FIXTURES
 from tokaudit.contract import ChatTemplate, Document, Missing
 from tokaudit.findings import Location
 from tokaudit.formats import chat_template
-from tokaudit.formats.chat_template import MOST_CHARACTERS
+from tokaudit.formats.chat_template import LONGEST_MARKER, MOST_CHARACTERS
 from tokaudit.formats.chat_templates import FILE, stated_templates, template_files
 
 AT = Location("chat_template.jinja")
@@ -187,6 +187,7 @@ CONDITIONS = [
 UNTOLD = [
     *["y()", "not y()", "y() == 'a'", "y() in m", "y() is none", "m[y()]", "m[y()] is defined", "'a' in y()"],
     *["m.role[:2] == 'as'", "m.role[1:] == 'assistant'", "m.role[0] == 'a'", "m.role.startswith('as')"],
+    *["m.content.startswith('<think>')", "m.content.find('x') == 0", "m.content.strip().endswith('.')"],
     *["m.content == 'ANSWER'", "'A' in m.content", "m.content | length > 1", "m.role is frobnicated"],
     *["y() | default('x')", "y() | default('x', true) == 'x'", "m.role and y() | d('x')"],
     *["y() and m.role", "m.role and y()", "y() or m.name", "loop.first", "1 < 2", "'a' in 1"],
@@ -205,6 +206,41 @@ def asking(condition: str) -> str:
 def test_a_condition_has_the_outcome_that_rendering_gives_it(condition: str) -> None:
     after = rendered_after_answer(asking(condition), "user", "assistant")
     assert read(asking(condition)).turn_ends == (after,)
+
+
+@pytest.mark.parametrize(
+    ("turn", "ends"),
+    [
+        # Once words were printed the turn is over; where they may be absent it goes on.
+        ("{{ m.content }}<|a|>words{{ eos_token }}", ("<|a|>",)),
+        ("{{ m.content }}<|a|>{% if y() %}words{% endif %}{{ eos_token }}", ("<|a|>", "eos_token")),
+        ("{% if y() %}{{ m.content }}words{% endif %}<|a|>", ()),
+        ("{{ m.content }}{{ y.join('x') }}<|a|>", ("<|a|>",)),
+        # Nothing follows an exception, or a step to the next message.
+        (
+            "{% if y() %}{{ raise_exception() }}{{ m.content }}<|a|>{% endif %}{{ m.content }}<|b|>",
+            ("<|b|>",),
+        ),
+        ("{% if y() %}{% continue %}{{ m.content }}<|a|>{% endif %}{{ m.content }}<|b|>", ("<|b|>",)),
+        # What a function is given with the message, or with its text, holds the text.
+        ("<|a|>{{ render(m) }}<|b|>", ("<|b|>",)),
+        ("<|a|>{{ render(m.content) }}<|b|>", ("<|b|>",)),
+        ("{{ m.content }}<|a|>{{ render(y) }}<|b|>", ("<|a|>", "<|b|>")),
+        ("{{ m.content }}<|a|>{{ y.pop() }}<|b|>", ("<|a|>", "<|b|>")),
+        ("<|a|>{{ m.content.replace('x', 'y') }}<|b|>", ("<|b|>",)),
+    ],
+)
+def test_a_turn_ends_with_the_markers_right_after_its_text(turn: str, ends: tuple[str, ...]) -> None:
+    assert read(f"{{% for m in messages %}}{turn}{{% endfor %}}").turn_ends == ends
+
+
+def test_a_loop_that_prints_no_text_leaves_the_turn_open() -> None:
+    loops = "{% for m in messages %}{{ m.content }}{% endfor %}{% for m in messages %}{% endfor %}"
+    assert read(f"{loops}<|end|>").turn_ends == ("<|end|>",)
+
+
+def test_harmony_without_a_turn_claims_no_end() -> None:
+    assert read("<|start|>system<|message|>{{ messages | tojson }}<|end|>").turn_ends == ()
 
 
 @pytest.mark.parametrize(
@@ -257,9 +293,9 @@ def test_turns_are_those_of_the_loop_over_the_messages(
     [
         # A loop over the messages within a turn is no other turn.
         (
-            "{% for m in messages %}{{ m.content }}{% for t in y %}{% for n in messages %}{{ n.content }}"
-            "<|x|>{% endfor %}{% endfor %}<|end|>{% endfor %}",
-            ("<|end|>",),
+            "{% for m in messages %}{{ m.content }}{% for t in y() %}{% for n in messages %}<|x|>"
+            "{{ n.content }}{% endfor %}{% endfor %}<|end|>{% endfor %}",
+            ("<|x|>", "<|end|>"),
         ),
         (
             "{% for m in messages %}{{ m.content }}{% set e = '<|a|>' if y() else '<|b|>' %}"
@@ -376,6 +412,15 @@ def test_texts_that_can_be_printed_are_found_wherever_they_stand(template: str) 
 def test_added_tokens_count_as_control_tokens_whatever_they_look_like() -> None:
     found = read("[INST] hello [/INST]\n\n", {"[INST]", "[/INST]", "\n\n", "h", "absent"})
     assert found.control == ("[INST]", "[/INST]")
+
+
+@pytest.mark.parametrize("token", ["h", "\n\n", "  ", " o", "d" * (LONGEST_MARKER + 1)])
+def test_an_added_token_of_one_character_of_blanks_or_of_great_length_is_text(token: str) -> None:
+    assert read(f"hello{token}<|end|>", {token}).control == ("<|end|>",)
+
+
+def test_an_added_token_of_a_hundred_characters_is_a_marker() -> None:
+    assert read("d" * LONGEST_MARKER, {"d" * LONGEST_MARKER}).control == ("d" * LONGEST_MARKER,)
 
 
 def test_the_longest_of_overlapping_tokens_counts() -> None:
@@ -522,4 +567,5 @@ def test_templates_inside_a_file_are_one_or_have_names() -> None:
     assert stated("T") == [("default", "T", where)]
     named = [{"name": "tool", "template": "T"}, {"template": "U"}, {"name": "no"}, {"template": 1}, "V"]
     assert stated(named) == [("tool", "T", f"{where}/0/template"), ("1", "U", f"{where}/1/template")]
-    assert stated(None) == stated({"template": "T"}) == list(stated_templates(Missing("none"))) == []
+    assert stated(None) == stated({"template": "T"}) == []
+    assert not list(stated_templates(Missing("none")))

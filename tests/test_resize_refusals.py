@@ -105,6 +105,12 @@ def hashed() -> Description:
     )
 
 
+def inkling() -> Description:
+    config = {"model_type": "inkling2_text", "vocab_size": 320, "unpadded_vocab_size": 318, "hidden_size": 8}
+    tensors = {"model.llm.embed.weight": tensor(320, 8), "model.llm.unembed.weight": tensor(320, 8)}
+    return another("Inkling2ForCausalLM", config, tensors)
+
+
 FAMILIES = [
     (mllama, "text_config.vocab_size + 8 rows by design"),
     (moshi, "vocab_size + 1 rows by design"),
@@ -114,6 +120,7 @@ FAMILIES = [
     (mobilebert, "along axis 1"),
     (routed, "I64 values per token id"),
     (hashed, "hash that depends on vocab_size"),
+    (inkling, "cut to unpadded_vocab_size"),
 ]
 
 PLAIN = {EMBED: tensor(320, 8), HEAD: tensor(320, 8)}

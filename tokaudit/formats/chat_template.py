@@ -95,11 +95,11 @@ class _Markers:
     def __init__(self, text: str, known: Set[str]) -> None:
         lengths: dict[str, set[int]] = {}
         for token in known:
-            if 1 < len(token) <= LONGEST_MARKER and len(token.strip()) > 1:
+            if len(token) <= LONGEST_MARKER and len(token.strip()) > 1:
                 lengths.setdefault(token[:2], set()).add(len(token))
         present = {
             text[start : start + length]
-            for start in range(len(text) - 1)
+            for start in range(len(text))
             for length in lengths.get(text[start : start + 2], ())
         } & known
         # Longest first, as the library's own matcher prefers them.
@@ -155,7 +155,7 @@ class _Path:
     left: bool = False
 
     def print(self, markers: tuple[str, ...], *, more: bool = False) -> _Path:
-        if self.after is None or self.left or not (markers or more):
+        if self.after is None or self.left:
             return self
         return _Path(self.before, tuple(dict.fromkeys(self.after + markers)), more)
 
