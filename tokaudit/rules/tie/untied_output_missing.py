@@ -52,7 +52,7 @@ class UntiedOutputMissing(Rule):
         elif headless:
             severity, why = (
                 Severity.WARNING,
-                "served by itself it starts with random output; a draft model borrows the head of another one",
+                "served by itself it starts with random output; a draft model borrows another model's head",
             )
         else:
             severity, why = (
