@@ -39,7 +39,7 @@ import threading
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -112,41 +112,45 @@ class Reached:
 @dataclass(frozen=True)
 class Tests:
     reaching: Mapping[tuple[str, int], Sequence[str]]
-    of_file: Mapping[str, Sequence[str]]
     seconds: Mapping[str, float]  # of processor time
-    reach: Mapping[str, int]  # how many lines a test reaches: few for the test of a unit
+    depth: Mapping[str, Counter[str]]  # of a test: how many lines of which file it reaches
     imported: Lines  # lines that run when their file is imported
 
     @classmethod
     def measured(cls, parts: Iterator[Mapping[str, Any]], imported: Lines) -> Tests:
         reaching: dict[tuple[str, int], list[str]] = defaultdict(list)
-        of_file: dict[str, list[str]] = defaultdict(list)
-        seconds, reach = {}, {}
+        seconds, depth = {}, {}
         for part in parts:
             for test, (took, lines) in part.items():
-                seconds[test], reach[test] = took, len(lines)
+                seconds[test], depth[test] = took, Counter(path for path, _ in lines)
                 for path, line in lines:
                     reaching[path, line].append(test)
-                for path in {path for path, _ in lines}:
-                    of_file[path].append(test)
-        return cls(reaching, of_file, seconds, reach, imported)
+        return cls(reaching, seconds, depth, imported)
 
     def of(self, mutant: Mutant, budget: float) -> list[str]:
-        """Tests that reach it, as many as ``budget`` seconds take; at import, tests that use its file."""
+        """Tests that reach it, as many as ``budget`` seconds take; at import, tests that use its file.
+
+        In turns the one that goes deepest into the mutant's file, and the fastest of the next file of tests,
+        those with tests of units first.
+        """
         found = {test for line in mutant.lines for test in self.reaching.get((mutant.path, line), ())}
         if not found and any((mutant.path, line) in self.imported for line in mutant.lines):
-            found = set(self.of_file.get(mutant.path) or self.reach)
+            found = {test for test in self.depth if mutant.path in self.depth[test]} or set(self.depth)
+        deep = sorted(found, key=lambda test: (-self.depth[test][mutant.path], self.seconds[test], test))
+        chosen: dict[str, None] = {}
+        for test in itertools.chain.from_iterable(zip(deep, self._of_each_file(found), strict=True)):
+            if test not in chosen and self.seconds[test] <= budget:
+                chosen[test] = None
+                budget -= self.seconds[test]
+        return list(chosen)
+
+    def _of_each_file(self, tests: Collection[str]) -> list[str]:
         by_file: dict[str, list[str]] = defaultdict(list)
-        for test in sorted(found, key=lambda test: (self.seconds[test], test)):
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
             by_file[_file(test)].append(test)
-        narrow = sorted(by_file, key=lambda file: min(self.reach[test] for test in by_file[file]))
-        chosen = []
-        for rank in range(max((len(tests) for tests in by_file.values()), default=0)):
-            for test in (by_file[file][rank] for file in narrow if rank < len(by_file[file])):
-                if self.seconds[test] <= budget:
-                    chosen.append(test)
-                    budget -= self.seconds[test]
-        return chosen
+        narrow = sorted(by_file.values(), key=lambda tests: min(self.depth[test].total() for test in tests))
+        turns = itertools.zip_longest(*narrow)
+        return [test for turn in turns for test in turn if test is not None]
 
 
 class RunsAtImport(Exception):
@@ -397,7 +401,7 @@ class Bench:
 
     def _each(self, mutants: Sequence[Mutant], session: Any, imported: Lines) -> object:
         tests = Tests.measured(self._measured(session), imported)
-        print(f"{len(tests.reach)} of {len(session.items)} tests are of use", file=self.say)
+        print(f"{len(tests.seconds)} of {len(session.items)} tests are of use", file=self.say)
         functions = Functions(self.root)
         chosen = {mutant: tests.of(mutant, self.seconds) for mutant in mutants}
         outcomes = dict.fromkeys(mutants, "unreached")
