@@ -201,12 +201,13 @@ class Functions:
         """Put the changed functions in the place of the old ones; RunsAtImport where that does not do it."""
         path = self.root / mutant.path
         source = path.read_bytes()
-        pairs = differing(*(compile(text, path, "exec") for text in (source, mutant.applied(source))))
-        if not any(self.known[self._key(old)] for old, _ in pairs):
+        old, new = (compile(text, path, "exec") for text in (source, mutant.applied(source)))
+        pairs = differing(old, new)
+        if not any(self.known[self._key(before)] for before, _ in pairs):
             raise RunsAtImport
-        for old, new in pairs:
-            for function in self.known[self._key(old)]:
-                function.__code__ = new
+        for before, after in pairs:
+            for function in self.known[self._key(before)]:
+                function.__code__ = after
         for cache in self.caches:
             cache.cache_clear()
 
