@@ -275,9 +275,9 @@ class Contract:
         """The id with its token's text, ``320 "[PAD]"``; alone where there is no tokenizer."""
         return named(id, self.text(id)) if isinstance(self.vocabulary_or, Vocabulary) else str(id)
 
-    def names(self, ids: Sequence[int], total: int | None = None) -> str:
-        """The first five of the ids: ``320 "[PAD]", 321 "<x>" and 7 more``; ``total`` as `text.listed`."""
-        return listed([self.named(id) for id in ids[:5]], total=len(ids) if total is None else total)
+    def names(self, ids: Sequence[int]) -> str:
+        """The first five of the ids: ``320 "[PAD]", 321 "<x>" and 7 more``."""
+        return listed([self.named(id) for id in ids[:5]], total=len(ids))
 
     def fields(self, role: Role, *, generation: bool | None = None) -> tuple[IdField, ...]:
         """The id fields of this role, of one configuration or of both."""

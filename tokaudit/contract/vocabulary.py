@@ -458,11 +458,6 @@ class Vocabulary:
                     return table.location(content)
         return self.tables[0].at
 
-    def effective_id(self, content: str) -> int | None:
-        """The id the library gives to this text as one token; None where it has none."""
-        effective = self.loaded.effective.get(content)
-        return effective if effective is not None else self.base.ids.get(content)
-
     def claims(self, content: str) -> Iterator[Claim]:
         """What each counting witness says about this text."""
         for table in self.tables:

@@ -51,12 +51,11 @@ def alike(fields: Iterable[IdField]) -> list[list[IdField]]:
 
 def token_ids(contract: Contract, token: Token) -> set[int]:
     """The token's id as its file declares it, and as the library gives it (TA403 says where they differ)."""
-    found = {token.id}
-    vocabulary = contract.vocabulary
-    if isinstance(vocabulary.loaded_or, Loaded):
-        effective = vocabulary.effective_id(token.content)
-        found |= set() if effective is None else {effective}
-    return found
+    loaded = contract.vocabulary.loaded_or
+    return {
+        token.id,
+        loaded.effective.get(token.content, token.id) if isinstance(loaded, Loaded) else token.id,
+    }
 
 
 def told(contract: Contract, field: IdField) -> str:

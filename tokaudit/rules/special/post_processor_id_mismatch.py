@@ -61,7 +61,7 @@ def _ids(vocabulary: Vocabulary, content: str) -> set[int | None]:
     """The ids that a text has: as the files declare it, and as the library gives it."""
     found = {vocabulary.by_content.get(content)}
     if isinstance(vocabulary.loaded_or, Loaded):
-        found.add(vocabulary.effective_id(content))
+        found.add(vocabulary.loaded_or.effective.get(content))
     return found
 
 

@@ -125,7 +125,7 @@ def _value(contract: Contract, field: IdField) -> str:
 
 def _apart(fields: Sequence[IdField]) -> bool:
     """Whether two of the fields name no id in common."""
-    return any(not set(field.ids) & set(fields[0].ids) for field in fields[1:])
+    return any(not set(field.ids) & set(fields[0].ids) for field in fields)
 
 
 def _is(role: Role, token: Token) -> str:

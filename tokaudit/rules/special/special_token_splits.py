@@ -40,7 +40,7 @@ class SpecialTokenSplits(Rule):
             (token, encodings[token.content])
             for token in _special(contract, vocabulary)
             if token.content in encodings
-            and encodings[token.content] != (vocabulary.effective_id(token.content),)
+            and encodings[token.content] != (vocabulary.loaded.effective.get(token.content),)
         ]
         if not split:
             return
