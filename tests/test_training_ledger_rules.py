@@ -112,6 +112,21 @@ def test_a_pad_row_that_decays_says_so() -> None:
     assert "without a gradient (0.5, by weight decay 0.1)" in finding.message
 
 
+def test_a_pad_row_that_only_the_input_path_moves_says_nothing_of_another_path() -> None:
+    silent = table(gives_logits=False, output_gradients=array("d", [0.0] * ROWS))
+    (finding,) = found(ledger(silent, pad_id=3), "TA932")
+    assert finding.message.endswith(": through the input path (gradient 2)")
+
+
+def test_a_pad_row_that_an_optimizer_moves_for_next_to_no_gradient_is_a_note_that_says_so() -> None:
+    """Adam's steps are of one size, however small the gradient."""
+    given = changed(table().input_gradients, _0=1e-9)
+    silent = table(gives_logits=False, output_gradients=array("d", [0.0] * ROWS), input_gradients=given)
+    (finding,) = found(ledger(silent, pad_id=0), "TA932")
+    assert finding.severity is Severity.NOTE
+    assert finding.message.endswith(": through the input path (gradient 1e-09)")
+
+
 def test_a_pad_row_that_rests_is_fine() -> None:
     resting = table(updates=array("d", [0.0, *[0.5] * 11]))
     assert found(ledger(resting, pad_id=0), "TA932") == []
@@ -161,6 +176,18 @@ def test_gradients_are_compared_per_visit() -> None:
     held = ledger(table(input_gradients=given), visits=often, new_ids=(9,))
     assert found(held, "TA934") == []
     assert held.ratio() == 1.0
+
+
+def test_there_is_no_ratio_without_visited_new_rows_or_gradients_of_old_ones() -> None:
+    assert ledger(new_ids=(10, 11)).ratio() is None
+    silent = table(input_gradients=array("d", [*[0.0] * 9, 2.0, 0.0, 0.0]))
+    assert ledger(silent, new_ids=(9,)).ratio() is None
+
+
+def test_tables_are_tied_where_one_record_is_of_both() -> None:
+    assert ledger(table()).tied
+    assert not ledger(table(gives_logits=False), table(looked_up=False)).tied
+    assert not ledger(table(looked_up=False)).tied
 
 
 def test_without_rows_to_compare_the_rule_is_skipped() -> None:

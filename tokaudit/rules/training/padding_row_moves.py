@@ -60,7 +60,9 @@ class PaddingRowMoves(Rule):
         through_input, through_output = table.input_gradients[pad], table.output_gradients[pad]
         usual = median([table.input_gradients[id] for id in ledger.visited_old if id < table.rows])
         unmasked = through_input > _NEGLIGIBLE * usual
-        causes = [f"through the input path (gradient {through_input:.3g})"] if unmasked else []
+        causes = []
+        if through_input > 0:
+            causes.append(f"through the input path (gradient {through_input:.3g})")
         if through_output > 0:
             causes.append(f"through the output path (gradient {through_output:.3g})")
         if table.untouched[pad] > 0:
