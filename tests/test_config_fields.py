@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokaudit.contract import Document, IdField, Role, is_placeholder
+from tokaudit.contract import Document, Fact, IdField, Role, is_placeholder
 from tokaudit.findings import Location
 from tokaudit.formats.config import default_field, id_fields, malformed_fields, unstated_size
 
@@ -200,3 +200,13 @@ def test_a_type_that_no_loader_can_use_is_told_with_its_place(data: dict[str, An
 )
 def test_unusual_values_that_loaders_accept_are_no_problem(data: dict[str, Any]) -> None:
     assert problems(data) == []
+
+
+@pytest.mark.parametrize(("number", "size"), [(0, 7), (1, 8), (2, None), (-1, None)])
+def test_a_path_leads_through_a_list_by_its_numbers(number: int, size: int | None) -> None:
+    document = Document(CONFIG, {"parts": [{"size": 7}, {"size": 8}]})
+    assert document.has("parts", number, "size") is (size is not None)
+    if size is not None:
+        assert document.integer("parts", number, "size") == Fact(
+            size, CONFIG.child("parts", str(number), "size")
+        )

@@ -145,6 +145,18 @@ def test_one_file_of_moved_labels_among_right_ones_is_found(model: Path, tmp_pat
     assert [Path(claim.at.file).name for claim in finding.claims] == ["b.jsonl"]
 
 
+@pytest.mark.parametrize(("ends", "masked", "said"), [(100, 1, True), (200, 1, False), (0, 0, False)])
+def test_masked_ends_are_found_where_they_are_one_in_a_hundred(
+    ends: int, masked: int, said: bool, model: Path, tmp_path: Path
+) -> None:
+    ids = [*TEXT, END] * ends or TEXT
+    labels = [*[*TEXT, END] * (ends - masked), *[*TEXT, -100] * masked] or TEXT
+    (tmp_path / "a.jsonl").write_text(json.dumps({"input_ids": ids, "labels": labels}))
+    report = api.check(model, data=tmp_path / "a.jsonl")
+    assert "TA903" in {ref.code for ref in report.checked}
+    assert ("TA903" in found(report)) is said
+
+
 def test_data_without_a_single_id_leaves_no_verdict(model: Path, ids: Path, tmp_path: Path) -> None:
     """Whatever was to be audited is not there; an empty file among others is fine."""
     schema = pa.schema([("input_ids", pa.list_(pa.int32()))])

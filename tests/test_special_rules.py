@@ -202,6 +202,28 @@ def test_ids_of_a_decoder_with_its_own_vocabulary_are_measured_by_its_own_table(
     assert "not in the tokenizer's vocabulary" in reason(tmp_path / "model", "TA304")
 
 
+def test_without_weights_a_text_encoder_beside_a_decoder_shows_two_vocabularies(tmp_path: Path) -> None:
+    found = report(music(tmp_path / "model"), read_weights=False)
+    (skipped,) = [skip.reason for skip in found.skipped if skip.rule.code == "TA304"]
+    assert "not in the tokenizer's vocabulary" in skipped
+
+
+def test_without_weights_a_decoder_behind_an_image_encoder_speaks_the_tokenizers_vocabulary(
+    tmp_path: Path,
+) -> None:
+    description = base("llama")
+    decoder = {**description["json"]["config.json"], "model_type": "trocr", "eos_token_id": 305}
+    description["json"]["config.json"] = {
+        "architectures": ["VisionEncoderDecoderModel"],
+        "model_type": "vision-encoder-decoder",
+        "encoder": {"model_type": "vit"},
+        "decoder": decoder,
+    }
+    del description["json"]["generation_config.json"]
+    found = report(build(description, tmp_path / "model"), read_weights=False)
+    assert "TA304" in [finding.rule for finding in found.findings]
+
+
 def test_a_decoder_id_past_the_rows_of_its_own_table_is_an_error(tmp_path: Path) -> None:
     directory = music(tmp_path / "model")
     file = directory / "generation_config.json"

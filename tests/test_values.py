@@ -190,6 +190,16 @@ def test_without_a_tokenizer_no_row_has_a_purpose(tmp_path: Path) -> None:
     assert found.class_of(0).words == "unknown"
 
 
+def test_rows_without_a_purpose_are_found_by_what_is_odd_about_them(tmp_path: Path) -> None:
+    description = base("llama")
+    del description["tokenizer"]
+    description["safetensors"]["model.safetensors"][INPUT]["fill"] = {"rows": {"7": "zeros"}}
+    found = values(load(build(description, tmp_path / "model"), options=Options(deep=True)), INPUT)
+    assert found.having(RowClass.ZERO) == [7]
+    assert found.having(RowClass.ZERO, within=RowClass.IN_USE) == []
+    assert len(found.judged) == 319
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -166,6 +166,12 @@ def test_a_reserved_place_that_a_special_token_took_is_no_disagreement(tmp_path:
     assert "disagree about 2 tokens: 100 is" in found(tokaudit.check(model), "TA401").message
 
 
+def test_what_is_not_stated_is_the_reason_why_a_rule_is_skipped(tmp_path: Path) -> None:
+    report = audit(tmp_path, {"json": {"tokenizer_config.json": {"model_max_length": None}}}, "bert")
+    (skipped,) = [skip.reason for skip in report.skipped if skip.rule.code == "TA410"]
+    assert skipped == "tokenizer_config.json#/model_max_length is not stated"
+
+
 def test_a_vocabulary_file_that_cannot_be_read_is_a_reason_and_no_agreement(tmp_path: Path) -> None:
     model = build(base("llama"), tmp_path / "model")
     (model / "merges.txt").write_text("a b c\n", encoding="utf-8")
