@@ -209,24 +209,37 @@ def test_a_condition_has_the_outcome_that_rendering_gives_it(condition: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("role", "ends"),
+    [
+        ("turn.role", ("<|end|>",)),
+        ("turn['role']", ("<|end|>",)),
+        ("turn['from']", ("<|end|>",)),
+        ("turn['name']", ()),
+        ("turn[role]", ()),
+    ],
+)
+def test_what_is_asked_for_a_role_is_a_message(role: str, ends: tuple[str, ...]) -> None:
+    found = read(f"{{% for turn in merged(messages) %}}{{{{ {role} ~ turn.content }}}}<|end|>{{% endfor %}}")
+    assert found.turn_ends == ends
+
+
+@pytest.mark.parametrize(
     ("turn", "ends"),
     [
         # Once words were printed the turn is over; where they may be absent it goes on.
         ("{{ m.content }}<|a|>words{{ eos_token }}", ("<|a|>",)),
         ("{{ m.content }}<|a|>{% if y() %}words{% endif %}{{ eos_token }}", ("<|a|>", "eos_token")),
         ("{% if y() %}{{ m.content }}words{% endif %}<|a|>", ()),
-        ("{{ m.content }}{{ y.join('x') }}<|a|>", ("<|a|>",)),
         # Nothing follows an exception, or a step to the next message.
-        (
-            "{% if y() %}{{ raise_exception() }}{{ m.content }}<|a|>{% endif %}{{ m.content }}<|b|>",
-            ("<|b|>",),
-        ),
-        ("{% if y() %}{% continue %}{{ m.content }}<|a|>{% endif %}{{ m.content }}<|b|>", ("<|b|>",)),
+        ("{% if y() %}{{ raise_exception() }}{{ m.content }}<|a|>{% endif %}", ()),
+        ("{% if y() %}{% continue %}{{ m.content }}<|a|>{% endif %}", ()),
         # What a function is given with the message, or with its text, holds the text.
         ("<|a|>{{ render(m) }}<|b|>", ("<|b|>",)),
         ("<|a|>{{ render(m.content) }}<|b|>", ("<|b|>",)),
         ("{{ m.content }}<|a|>{{ render(y) }}<|b|>", ("<|a|>", "<|b|>")),
         ("{{ m.content }}<|a|>{{ y.pop() }}<|b|>", ("<|a|>", "<|b|>")),
+        ("<|a|>{{ ' '.join(m.content) }}<|b|>", ("<|b|>",)),
+        ("{{ m.content }}<|a|>{{ ' '.join(y) }}<|b|>", ("<|a|>", "<|b|>")),
         ("<|a|>{{ m.content.replace('x', 'y') }}<|b|>", ("<|b|>",)),
     ],
 )

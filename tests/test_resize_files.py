@@ -24,9 +24,10 @@ from models import FIXTURES, base, build
 from resizing import EMBED, HEAD, both_copies, data, in_shards, tables, tensor, tied, untied, with_rows
 
 import tokaudit.resize.write as writing
+from tokaudit.atomic import CannotWrite
 from tokaudit.cli import main
 from tokaudit.errors import Unreadable
-from tokaudit.resize import NewToken, Request, resize
+from tokaudit.resize import NewToken, Request, plan_resize, resize
 from tokaudit.resize.manifest import FILE as MANIFEST
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -174,6 +175,20 @@ def test_rs18_a_size_beyond_the_disk_is_refused_before_anything_is_made(
     assert main(["resize", str(source), str(tmp_path / "out"), "--rows", str(2**31 - 1)]) == 2
     assert "are needed in" in capfd.readouterr().err
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_result_may_fill_the_disk(
+    lacking: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = plan_resize(source, ASKED).bytes_rewritten - lacking
+    exact = os.statvfs_result((1, 1, free, free, free, *os.statvfs(tmp_path)[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: exact)
+    if lacking:
+        with pytest.raises(CannotWrite, match="are needed in"):
+            resize(source, tmp_path / "out", ASKED)
+    else:
+        resize(source, tmp_path / "out", ASKED)
 
 
 # --- disks and signals -----------------------------------------------------------------------------------
@@ -620,6 +635,18 @@ def test_a_rewritten_shard_keeps_its_metadata_order_and_names(tmp_path: Path) ->
     assert load_file(tmp_path / "out" / "model.safetensors")[EMBED].shape == (321, 8)
 
 
+@pytest.mark.parametrize("longer", [0, 1])
+def test_the_values_of_a_rewritten_shard_begin_at_a_multiple_of_eight_bytes(
+    longer: int, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = build(untied(), tmp_path / "in") / "model.safetensors"
+    save_file(load_file(path), path, {"format": "pt", "note": "x" * longer})
+    resize(tmp_path / "in", tmp_path / "out", ASKED)
+    assert int.from_bytes((tmp_path / "out" / path.name).read_bytes()[:8], "little") % 8 == 0
+
+
 def test_the_index_keeps_its_map_and_gets_new_totals(tmp_path: Path) -> None:
     source = build(in_shards(untied(), 2), tmp_path / "in")
     path = source / "model.safetensors.index.json"
@@ -644,7 +671,8 @@ def test_the_manifest_says_what_was_done_and_digests_what_was_read_and_written(t
     (token,) = manifest["tokens"]
     assert (token["id"], token["content"]) == (320, "<|new|>")
     assert abs(sum(piece["weight"] for piece in token["input"]["constituents"]) - 1) < 1e-4
-    assert token["output"]["constituents"] == token["input"]["constituents"]
+    assert token["output"] == token["input"]
+    assert token["input"]["note"] is None
     assert [table["side"] for table in manifest["tensors"]] == ["input", "output"]
     assert token["norm"] == round(result.rows[0].norm, 6)
     assert 0 <= token["norm_percentile"] <= 100

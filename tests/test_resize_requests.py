@@ -427,6 +427,15 @@ def test_a_tokenizer_with_more_tokens_is_taken_as_it_stands(source: Path, tmp_pa
     assert data(tmp_path / "out" / "config.json")["vocab_size"] == 322
 
 
+def test_a_token_of_another_tokenizer_that_swallows_spaces_stands_behind_one(
+    source: Path, tmp_path: Path
+) -> None:
+    added = with_tokens(untied(), "<|x|>")["tokenizer"]["added"]
+    greedy = changed(untied(), {"tokenizer": {"added": [*added[:-1], {**added[-1], "lstrip": True}]}})
+    (row,) = plan_resize(source, Request(), to_tokenizer=build(greedy, tmp_path / "other")).rows
+    assert "".join(piece.content for piece in row.input.pieces) == "\u0120<|x|>"
+
+
 def test_settings_and_templates_stay_where_the_other_tokenizer_has_none(
     source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

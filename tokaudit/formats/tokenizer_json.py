@@ -151,7 +151,7 @@ def merge_problem(pipeline: Pipeline, base: TokenTable) -> Fact[str] | None:
         return None
     if not isinstance(stated, list):
         return Fact(f"merges is {json_kind(stated)} and not a list", at)
-    prefix = pipeline.model.data.get("continuing_subword_prefix") or ""
+    prefix = pipeline.model.data.get("continuing_subword_prefix")
     skip = len(prefix) if isinstance(prefix, str) else 0
     for index, merge in enumerate(stated):
         parts = merge.split(" ") if isinstance(merge, str) else merge

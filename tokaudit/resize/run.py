@@ -146,7 +146,7 @@ def _refuse_nesting(source: Path, target: Path) -> None:
     """SRC = DST and DST inside SRC, whatever links lead there."""
     real = Path(os.path.realpath(source))
     landing = Path(os.path.realpath(target.parent)) / target.name
-    if landing == real or landing.is_relative_to(real) or Path(os.path.realpath(target)) == real:
+    if landing.is_relative_to(real) or Path(os.path.realpath(target)) == real:
         raise UsageError(f"the result cannot go into its source: {target}", hint="give a path outside it")
 
 
