@@ -319,6 +319,7 @@ def test_inputs_may_not_be_ignored_but_labels_may(batch: Tensors) -> None:
     report = audit(batch)
     assert found(report) == ["TA921"]
     assert report.findings[0].message.endswith("first -100 at input_ids[1, 4]")
+    assert str(report.findings[0].claims[0].at) == "batch#input_ids[1]"
     assert "-100" in report.findings[0].fix
 
 

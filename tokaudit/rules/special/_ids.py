@@ -52,10 +52,8 @@ def alike(fields: Iterable[IdField]) -> list[list[IdField]]:
 def token_ids(contract: Contract, token: Token) -> set[int]:
     """The token's id as its file declares it, and as the library gives it (TA403 says where they differ)."""
     loaded = contract.vocabulary.loaded_or
-    return {
-        token.id,
-        loaded.effective.get(token.content, token.id) if isinstance(loaded, Loaded) else token.id,
-    }
+    effective = loaded.effective if isinstance(loaded, Loaded) else {}
+    return {token.id, effective.get(token.content, token.id)}
 
 
 def told(contract: Contract, field: IdField) -> str:
