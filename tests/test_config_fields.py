@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tokaudit.contract import Document, Fact, IdField, Role, is_placeholder
+from tokaudit.errors import FactMissing
 from tokaudit.findings import Location
 from tokaudit.formats.config import default_field, id_fields, malformed_fields, unstated_size
 
@@ -200,6 +202,24 @@ def test_a_type_that_no_loader_can_use_is_told_with_its_place(data: dict[str, An
 )
 def test_unusual_values_that_loaders_accept_are_no_problem(data: dict[str, Any]) -> None:
     assert problems(data) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "words"),
+    [
+        (Document.integer, True, "is not an integer"),
+        (Document.integer, 7.0, "is not an integer"),
+        (Document.string, 7, "is not a string"),
+        (Document.boolean, "false", "is neither true nor false"),
+        (Document.boolean, 0, "is neither true nor false"),
+        (Document.section, [], "is not an object"),
+    ],
+)
+def test_a_field_of_another_type_is_a_missing_fact_and_says_what_it_is_not(
+    asked: Callable[[Document, str], object], value: object, words: str
+) -> None:
+    with pytest.raises(FactMissing, match=f"config.json#/field {words}"):
+        asked(Document(CONFIG, {"field": value}), "field")
 
 
 @pytest.mark.parametrize(("number", "size"), [(0, 7), (1, 8), (2, None), (-1, None)])

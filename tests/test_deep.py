@@ -94,7 +94,7 @@ def test_rows_are_read_where_the_trial_fails(model: Path, monkeypatch: pytest.Mo
 
 
 @given(st.lists(st.floats(1e-6, 1e6), max_size=40), st.integers(1, 9))
-def test_a_histogram_counts_each_norm_once(norms: list[float], bins: int) -> None:
+def test_a_histogram_counts_each_norm_once_and_quantiles_are_norms(norms: list[float], bins: int) -> None:
     from array import array
 
     from tokaudit.contract import Table, TableKind, TableValues, Tensor
@@ -122,6 +122,10 @@ def test_a_histogram_counts_each_norm_once(norms: list[float], bins: int) -> Non
         for norm in norms:
             expected[min(bins - 1, int((norm - low) / width))] += 1
     assert values.histogram(bins) == expected
+    in_order = sorted(norms)
+    assert values.quantiles([0, 0.5, 1]) == (
+        [in_order[0], in_order[round(0.5 * (len(norms) - 1))], in_order[-1]] if norms else []
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])

@@ -92,6 +92,22 @@ def test_without_weights_the_rows_that_the_configuration_asks_for_count(tmp_path
     assert ["asks for 320 rows" in finding.message for finding in found if finding.rule == "TA301"] == [True]
 
 
+@pytest.mark.parametrize(
+    ("config", "tokenizer_config"),
+    [({"architectures": ["LlamaModel"]}, {}), ({}, {"tokenizer_class": "CLIPTokenizer"})],
+)
+def test_where_nothing_is_generated_the_pad_token_may_be_the_end_token(
+    tmp_path: Path, config: dict[str, Any], tokenizer_config: dict[str, Any]
+) -> None:
+    directory = model(
+        tmp_path / "model",
+        config={"pad_token_id": 311, **config},
+        generation_config={"pad_token_id": 311},
+        tokenizer_config={"pad_token": "<|turn_end|>", **tokenizer_config},
+    )
+    assert reason(directory, "TA303") == "the model does not generate text"
+
+
 def composite(out: Path, **config: Any) -> Path:
     """A vision-language model: the text part has its own section and table names."""
     description = base("llama")

@@ -216,6 +216,16 @@ def test_the_kind_of_tokenizer_is_told_by_its_stages(parts: Json, kind: str) -> 
     assert reading(**parts).pipeline.kind == kind
 
 
+def test_steps_of_a_sequence_in_a_sequence_keep_their_order() -> None:
+    def sequence(*steps: Json) -> Json:
+        return {"type": "Sequence", "normalizers": list(steps)}
+
+    steps = sequence(sequence({"type": "NFC"}, {"type": "Lowercase"}), {"type": "StripAccents"})
+    stages = reading(normalizer=steps).pipeline.stages("normalizer")
+    assert [stage.data["type"] for stage in stages] == ["NFC", "Lowercase", "StripAccents"]
+    assert stages[1].at.pointer == "/normalizer/normalizers/0/normalizers/1"
+
+
 def test_a_model_without_merges_says_so() -> None:
     pipeline = reading(model={"type": "WordLevel", "vocab": VOCAB, "unk_token": "a"}).pipeline
     with pytest.raises(FactMissing, match="has no merges"):

@@ -184,6 +184,11 @@ def test_there_is_no_ratio_without_visited_new_rows_or_gradients_of_old_ones() -
     assert ledger(silent, new_ids=(9,)).ratio() is None
 
 
+def test_the_ratio_of_a_path_is_that_of_its_own_gradients() -> None:
+    held = ledger(table(output_gradients=changed(table().output_gradients, _9=5.0)), new_ids=(9,))
+    assert (held.ratio(), held.ratio(output=True)) == (1.0, 5.0)
+
+
 def test_tables_are_tied_where_one_record_is_of_both() -> None:
     assert ledger(table()).tied
     assert not ledger(table(gives_logits=False), table(looked_up=False)).tied

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokaudit.load
-from tokaudit.contract import Document, Witness
+from tokaudit.contract import AddedToken, Declared, Document, TokenTable, Witness
 from tokaudit.errors import FactMissing, Unreadable
 from tokaudit.findings import Location
 from tokaudit.formats.vocabulary_files import (
@@ -250,3 +250,11 @@ def test_a_damaged_model_leaves_no_verdict_only_where_it_is_the_only_vocabulary(
     contract = tokaudit.load.load(tmp_path)
     assert contract.unreadable == ()
     assert any("tokenizer.model" in reason for reason in contract.vocabulary.unread)
+
+
+def test_a_text_that_a_file_gives_two_ids_needs_rows_for_both() -> None:
+    at = Location("tokenizer.json")
+    entries = (AddedToken(7, "<a>", at.child("0")), AddedToken(3, "<a>", at.child("1")))
+    declared = Declared((TokenTable(Witness.ADDED, at, {"<a>": 3}, style="index", entries=entries),))
+    assert declared.required_rows.value == 8
+    assert declared.by_id == {7: "<a>", 3: "<a>"}
