@@ -346,8 +346,8 @@ def test_tables_that_should_be_one_are_measured_row_by_row(tmp_path: Path) -> No
     (found,) = contract.values.divergences
     assert found.relative[5] == pytest.approx(0.5, rel=1e-5)
     assert found.distances[5] == pytest.approx(float(table[5].norm()), rel=1e-5)
-    assert found.most == found.relative[5]
-    assert found.median == 0
+    assert found.ordered[-1] == 5
+    assert found.relative[found.ordered[0]] == 0
 
 
 def test_the_finding_on_tied_tables_that_differ_says_how_far_they_are_apart(tmp_path: Path) -> None:
@@ -359,6 +359,19 @@ def test_the_finding_on_tied_tables_that_differ_says_how_far_they_are_apart(tmp_
     (deep,) = tokaudit.check(tmp_path / "model", select=["TA201"], deep=True).findings
     assert "apart" not in plain.message
     assert "apart by 0 of their norm in the median and by at most 0.5, in row 5" in deep.message
+
+
+def test_rows_that_are_not_finite_have_no_distance(tmp_path: Path) -> None:
+    table = noise(320, 8)
+    other = table.clone()
+    other[0, 3] = torch.nan
+    other[5] *= 2
+    llama(tmp_path, {INPUT: table, OUTPUT: other}, {"tie_word_embeddings": True})
+    (finding,) = tokaudit.check(tmp_path / "model", select=["TA201"], deep=True).findings
+    assert "by at most 0.5, in row 5" in finding.message
+    llama(tmp_path, {INPUT: table, OUTPUT: other * torch.nan}, {"tie_word_embeddings": True})
+    (finding,) = tokaudit.check(tmp_path / "model", select=["TA201"], deep=True).findings
+    assert "apart" not in finding.message
 
 
 def test_equal_tied_tables_are_read_once(tmp_path: Path) -> None:

@@ -208,16 +208,10 @@ class Divergence:
     relative: array[float]
 
     @cached_property
-    def ordered(self) -> list[float]:
-        return sorted(value for value in self.relative if value == value)
-
-    @property
-    def median(self) -> float:
-        return self.ordered[len(self.ordered) // 2] if self.ordered else float("nan")
-
-    @property
-    def most(self) -> float:
-        return self.ordered[-1] if self.ordered else float("nan")
+    def ordered(self) -> list[int]:
+        """The rows that are finite on both sides, by their relative distance: those apart most come last."""
+        finite = [row for row, value in enumerate(self.relative) if value == value]
+        return sorted(finite, key=self.relative.__getitem__)
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,12 @@ def _apart(contract: Contract, comparison: TableComparison) -> str:
     if not isinstance(contract.values_or, Values):
         return ""
     for found in contract.values_or.divergences:
-        if (found.left.name, found.right.name) == (comparison.left.name, comparison.right.name):
-            row = max(range(len(found.relative)), key=found.relative.__getitem__)
+        rows = found.ordered
+        if rows and (found.left.name, found.right.name) == (comparison.left.name, comparison.right.name):
+            median, most = (found.relative[row] for row in (rows[len(rows) // 2], rows[-1]))
             return (
-                f"; the rows are apart by {found.median:.2g} of their norm in the median and by at most "
-                f"{found.relative[row]:.2g}, in row {contract.named(row)}"
+                f"; the rows are apart by {median:.2g} of their norm in the median and by at most "
+                f"{most:.2g}, in row {contract.named(rows[-1])}"
             )
     return ""
 
