@@ -195,6 +195,15 @@ def test_tables_are_tied_where_one_record_is_of_both() -> None:
     assert not ledger(table(looked_up=False)).tied
 
 
+def test_rows_are_those_of_the_longer_table_and_a_table_that_is_not_known_says_nothing() -> None:
+    short = table(name="short", looked_up=False, updates=array("d", [0.5] * 9), input_gradients=array("d"))
+    held = ledger(table(gives_logits=False), replace(short, output_gradients=array("d", [1.0] * 9)))
+    assert held.ids == range(ROWS)
+    assert [row.output_update for row in held.rows()] == [*[0.5] * 9, None, None, None]
+    assert {row.input_update for row in ledger(short).rows()} == {None}
+    assert {row.output_update for row in ledger(table(gives_logits=False)).rows()} == {None}
+
+
 def test_without_rows_to_compare_the_rule_is_skipped() -> None:
     assert "no new ids" in skipped(ledger(), "TA934")
     assert "too few visited rows" in skipped(ledger(new_ids=(10, 11)), "TA934")
