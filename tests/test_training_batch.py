@@ -428,6 +428,8 @@ def test_padding_that_is_attended_to_is_found_on_both_sides(batch: Tensors, side
     assert f"3 positions of input_ids that the model attends to are padding: first 0 at {place}" == (
         report.findings[0].message
     )
+    places = [str(claim.at) for claim in report.findings[0].claims]
+    assert places == ["batch#input_ids[1]", "batch#attention_mask"]
 
 
 def test_tokens_that_are_hidden_are_found(batch: Tensors) -> None:
@@ -437,6 +439,8 @@ def test_tokens_that_are_hidden_are_found(batch: Tensors) -> None:
     assert (
         report.findings[0].message
     ) == "3 positions of input_ids that attention_mask hides are no padding: first 11 at input_ids[0, 2]"
+    places = [str(claim.at) for claim in report.findings[0].claims]
+    assert places == ["batch#input_ids[0]", "batch#attention_mask"]
 
 
 def test_an_inverted_mask_is_found_both_ways(batch: Tensors) -> None:
@@ -672,6 +676,8 @@ def test_positions_and_segments_have_bounds_where_they_are_looked_up() -> None:
     report = audit_batch(wrong, bert)
     assert [finding.subject for finding in report.findings] == ["position_ids", "token_type_ids"]
     assert "first 8 at position_ids[0, 3]" in report.findings[0].message
+    fixes = [finding.fix.partition(":")[0] for finding in report.findings]
+    assert fixes == ["keep position_ids below 8", "keep token_type_ids below 2"]
 
 
 def test_a_sequence_beyond_the_table_of_positions_is_found() -> None:

@@ -200,6 +200,15 @@ def test_a_class_name_in_another_case_is_what_was_meant(tmp_path: Path) -> None:
     assert 'did you mean "LlamaTokenizer"?' in found(report, "TA415").message
 
 
+def test_an_unknown_class_is_found_in_a_tokenizer_alone(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    stated = json.loads((model / "tokenizer_config.json").read_text("utf-8"))
+    stated["tokenizer_class"] = "NoSuchTokenizer"
+    (model / "tokenizer_config.json").write_text(json.dumps(stated), "utf-8")
+    (model / "config.json").unlink()
+    assert found(tokaudit.check(model), "TA415").severity.word == "warning"
+
+
 def test_the_class_of_a_model_type_that_transformers_lacks_is_a_note(tmp_path: Path) -> None:
     change = {
         "json": {
