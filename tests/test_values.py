@@ -175,6 +175,21 @@ def test_a_reserved_token_that_something_refers_to_is_in_use(tmp_path: Path) -> 
     assert found.class_of(314) == RowClass.RESERVED
 
 
+def test_a_reserved_token_that_is_only_suppressed_is_not_in_use(tmp_path: Path) -> None:
+    tables = {INPUT: noise(320, 8), OUTPUT: noise(320, 8, 1)}
+    found = values(llama(tmp_path, tables, {"suppress_tokens": [315]}), INPUT)
+    assert found.class_of(315) == RowClass.RESERVED
+
+
+def test_norms_are_judged_by_rows_in_use_that_are_finite_and_not_zero(tmp_path: Path) -> None:
+    table = noise(320, 8)
+    table[7] = 0
+    table[8, 2] = torch.nan
+    found = values(llama(tmp_path, {INPUT: table, OUTPUT: noise(320, 8, 1)}), INPUT)
+    assert len(found.judged) == 310
+    assert found.judged[0] > 0
+
+
 def test_ids_without_a_token_are_holes(tmp_path: Path) -> None:
     change = {"tokenizer": {"remove": [200, 201]}, "safetensors": {}}
     out = build(changed(base("llama"), change), tmp_path / "model")

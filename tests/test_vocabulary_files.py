@@ -258,3 +258,13 @@ def test_a_text_that_a_file_gives_two_ids_needs_rows_for_both() -> None:
     declared = Declared((TokenTable(Witness.ADDED, at, {"<a>": 3}, style="index", entries=entries),))
     assert declared.required_rows.value == 8
     assert declared.by_id == {7: "<a>", 3: "<a>"}
+
+
+def test_where_a_base_token_and_an_added_one_share_an_id_it_is_the_added_one() -> None:
+    at = Location("tokenizer.json")
+    base = TokenTable(Witness.BASE, at.child("model", "vocab"), {"x": 4, "y": 5})
+    added = TokenTable(
+        Witness.ADDED, at, {"<a>": 5}, entries=(AddedToken(5, "<a>", at.child("added_tokens", "0")),)
+    )
+    for tables in ((base, added), (added, base)):
+        assert Declared(tables).by_id == {4: "x", 5: "<a>"}
