@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -27,7 +28,7 @@ import tokaudit.resize.write as writing
 from tokaudit.atomic import CannotWrite
 from tokaudit.cli import main
 from tokaudit.errors import Unreadable
-from tokaudit.resize import NewToken, Request, plan_resize, resize
+from tokaudit.resize import NewToken, Refused, Request, plan_resize, resize
 from tokaudit.resize.manifest import FILE as MANIFEST
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -438,6 +439,27 @@ def test_a_copy_that_came_out_different_is_not_published(
 # --- what goes along -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("<|new|>", "<|newer|>", 'give "<|new|>" no id, not 320'),
+        ("<|reserved_7|>", "<|renamed|>", 'give "<|reserved_7|>" no id, not 319'),
+    ],
+)
+def test_a_tokenizer_that_came_out_different_is_not_published(
+    before: str, after: str, says: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = writing.apply_edits
+
+    def hook(text: str, edits: Any) -> str:
+        return original(text, edits).replace(before, after)
+
+    monkeypatch.setattr(writing, "apply_edits", hook)
+    with pytest.raises(Refused, match=re.escape(says)):
+        resize(source, tmp_path / "out", ASKED)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 def test_rs20_another_name_of_a_source_file_is_untouched(source: Path, tmp_path: Path) -> None:
     os.link(source / "model.safetensors", tmp_path / "other-name")
     before = snapshot(tmp_path)
@@ -633,6 +655,17 @@ def test_a_rewritten_shard_keeps_its_metadata_order_and_names(tmp_path: Path) ->
     from safetensors.torch import load_file
 
     assert load_file(tmp_path / "out" / "model.safetensors")[EMBED].shape == (321, 8)
+
+
+def test_both_copies_of_a_tied_table_count_as_the_same_parameters(tmp_path: Path) -> None:
+    source = build(in_shards(both_copies(), 2), tmp_path / "in")
+    path = source / "model.safetensors.index.json"
+    index = data(path)
+    index["metadata"]["total_parameters"] = 2568
+    path.write_text(json.dumps(index))
+    plan = plan_resize(source, Request(rows=330))
+    totals = {edit.path[-1]: (edit.before, edit.after) for edit in plan.files if edit.at.file == path.name}
+    assert totals["total_parameters"] == (2568, 2568 + 10 * 8)
 
 
 @pytest.mark.parametrize("longer", [0, 1])

@@ -228,6 +228,7 @@ def test_a_tokenizer_without_tokenizer_json_is_refused(
     del description["json"]["special_tokens_map.json"]
     source = build(description, tmp_path / "source")
     assert "tokenizer.json, and there is none" in refused(source, tmp_path, capfd)
+    assert plan_resize(source, Request(tokens=(NewToken("w7"),))).nothing_to_do  # it has that one
     resize(source, tmp_path / "out", Request(rows=384))  # rows alone need none
     assert data(tmp_path / "out" / "config.json")["vocab_size"] == 384
 
@@ -260,6 +261,14 @@ def test_predictor_copies_that_differ_from_their_originals_follow_by_their_own_r
     assert len(grown["model.layers.1.embed_tokens.weight"]) == 321
     assert grown["model.layers.1.embed_tokens.weight"][320] != grown[EMBED][320]
     assert grown["model.layers.1.shared_head.head.weight"] == grown[HEAD]
+
+
+def test_a_class_that_nobody_knows_may_leave_its_sizes_to_the_tables(tmp_path: Path) -> None:
+    config = {"model_type": "strange", "hidden_size": 8, "tie_word_embeddings": False}
+    source = build(another("StrangeForCausalLM", config, PLAIN), tmp_path / "source")
+    plan = plan_resize(source, ASKED)
+    assert [(edit.table.name, edit.rows_after) for edit in plan.tensors] == [(EMBED, 321), (HEAD, 321)]
+    assert {edit.at.file for edit in plan.files} == {"tokenizer.json"}
 
 
 # --- a source that fails its audit -----------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +187,37 @@ def test_with_holes_in_the_base_vocabulary_new_tokens_stand_in_it_too(tmp_path: 
     assert tokenizer.encode("other").ids == [321]
 
 
+def test_holes_that_added_tokens_fill_leave_no_way_to_add_one(tmp_path: Path) -> None:
+    """<|odd|> has id 318 because 318 tokens come before it: one more in the vocabulary would move it."""
+    kept = [token for token in base("llama")["tokenizer"]["added"] if token["id"] not in (317, 318)]
+    names = {str(token["id"]): token["content"] for token in kept}
+    tokenizer = {"size": 320, "names": names, "remove": [317, 318]}
+    tokenizer["added"] = [*kept, {"id": 318, "content": "<|odd|>", "special": True}]
+    source = build(changed(untied(), {"tokenizer": tokenizer}), tmp_path / "source")
+    with pytest.raises(Refused, match="no way to add a token without moving others"):
+        plan_resize(source, Request(tokens=(NewToken("<|new|>"),)))
+
+
+@pytest.mark.parametrize("spelling", [list, " ".join])
+def test_tokens_that_merges_make_are_decomposed_without_those_merges(
+    spelling: Callable[[list[str]], object], tmp_path: Path
+) -> None:
+    """Neither with those that go on from them: 300 is made of two that have no rows."""
+    source = build(changed(with_holes(), {}, ("json/vocab.json",)), tmp_path / "source")
+    document = data(source / "tokenizer.json")
+    document["model"]["vocab"] |= {"qz": 320, "qzx": 321, "qzqz": 300}
+    document["model"]["merges"] += [["q", "z"], ["qz", "x"], ["qz", "qz"]]
+    document["model"]["merges"] = [
+        spelling(merge.split(" ") if isinstance(merge, str) else merge)
+        for merge in document["model"]["merges"]
+    ]
+    (source / "tokenizer.json").write_text(json.dumps(document))
+    rows = plan_resize(source, Request()).rows
+    assert [(row.content, [piece.content for piece in row.input.pieces]) for row in rows] == [
+        ("qz", ["q", "z"]), ("qzx", ["q", "z", "x"]),
+    ]  # fmt: skip
+
+
 def test_tokens_of_the_base_vocabulary_without_a_row_get_theirs_from_their_pieces(tmp_path: Path) -> None:
     """As an added token that swallows spaces does, which stands behind one in running text."""
     tokens = untied()["tokenizer"]["added"]
@@ -308,6 +339,21 @@ def test_saved_padding_follows_the_pad_role(tmp_path: Path) -> None:
     out = roled(description, tmp_path, {Role.PAD: "<|padding|>"})
     stands = data(out / "tokenizer.json")["padding"]
     assert stands == {**padding, "pad_id": 320, "pad_token": "<|padding|>"}
+
+
+def test_a_role_of_the_token_that_has_it_already_changes_nothing(tmp_path: Path) -> None:
+    padding = {"strategy": "BatchLongest", "direction": "Right",
+               "pad_id": 306, "pad_type_id": 0, "pad_token": "<|pad|>"}  # fmt: skip
+    generation = {"generation_config.json": {"eos_token_id": [311, 309]}}
+    description = changed(untied(), {"tokenizer": {"padding": padding}, "json": generation})
+    settings = description["json"]["tokenizer_config.json"]
+    config = description["json"]["config.json"]
+    assert (settings["pad_token"], config["pad_token_id"]) == ("<|pad|>", 306)
+    stop = Role.EOS, settings["eos_token"]
+    plan = plan_resize(
+        build(description, tmp_path / "source"), Request(roles=dict([stop, (Role.PAD, "<|pad|>")]))
+    )
+    assert plan.nothing_to_do
 
 
 def test_saved_padding_stays_where_another_role_is_set(tmp_path: Path) -> None:

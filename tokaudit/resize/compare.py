@@ -92,9 +92,9 @@ def digest_rows(file: OpenFile, edit: TensorEdit, rewritten: Sequence[int], prog
 
 
 def _kept(rows: int, rewritten: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first, past the last) of the runs of rows that stay."""
+    """(first, past the last) of the runs of rows that stay; ``rewritten`` ascends."""
     first = 0
-    for id in sorted(id for id in rewritten if id < rows):
+    for id in (id for id in rewritten if id < rows):
         if first < id:
             yield first, id
         first = id + 1

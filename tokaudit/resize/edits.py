@@ -159,8 +159,8 @@ def _pipeline_edits(
     if pad is not None and isinstance(padding, dict):
         wanted = {"pad_id": ids[pad], "pad_token": pad}
         for key, value in wanted.items():
-            if key in padding and padding[key] != value:
-                yield _replace(document.at.child("padding", key), padding[key], value)
+            if padding.get(key) != value:
+                yield _replace(document.at.child("padding", key), padding.get(key), value)
     unknown = roles.get(Role.UNK)
     stated = _models_unknown_token(vocabulary)
     if unknown is not None and stated not in (None, unknown):
@@ -185,9 +185,11 @@ def role_id_edits(
         fields = [field for field in contract.fields(role) if not field.by_default]
         fields += _forced(contract, role)
         for field in fields:
-            if field.is_list and id not in field.ids:
+            if id in field.ids:
+                continue
+            if field.is_list:
                 yield FileEdit(field.at, "append", _steps(field.at), list(field.ids), [id])
-            elif not field.is_list and field.ids != (id,):
+            else:
                 yield _replace(field.at, field.ids[0] if field.ids else None, id)
         stating = {field.at.file for field in fields}
         for document in (contract.config_or, contract.generation_config_or):

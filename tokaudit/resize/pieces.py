@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokaudit.contract import AddedToken, Contract, Document, Missing, Role, Vocabulary
+from tokaudit.contract import AddedToken, Contract, Document, Role, Vocabulary
 from tokaudit.errors import FactMissing
 from tokaudit.resize.plan import NewRow, Piece, Recipe
 from tokaudit.resize.request import Refused, Request
@@ -95,12 +95,12 @@ class OldTokenizer:
     def _encodings(self, texts: Sequence[str], new: set[str]) -> Encodings:
         if not texts:
             return {}
-        vocabulary = self.contract.vocabulary_or
-        if self.process is None or isinstance(vocabulary, Missing):
+        if self.process is None:
             raise Refused(
                 "the pieces of the new tokens are not known: there is no tokenizer.json to ask",
                 hint="--init mean needs none",
             )
+        vocabulary = self.contract.vocabulary
         hidden = new & vocabulary.by_content.keys()
         try:
             if not hidden:
@@ -133,7 +133,7 @@ def _text(token: AddedToken, method: str) -> str:
 
 
 def _without(document: Document, hidden: set[str]) -> dict[str, Any]:
-    """tokenizer.json without some of its tokens, and without what might ask for them."""
+    """tokenizer.json without some of its tokens."""
     data = dict(document.data)
     model = dict(data["model"])  # type: ignore[call-overload]
     vocab, merges = model["vocab"], model.get("merges")
@@ -145,7 +145,7 @@ def _without(document: Document, hidden: set[str]) -> dict[str, Any]:
         model["merges"] = [merge for merge in merges if not _touches(merge, hidden)]
     added = data.get("added_tokens") or []
     kept = [token for token in added if token["content"] not in hidden]  # type: ignore[attr-defined]
-    return {**data, "model": model, "added_tokens": kept, "post_processor": None}
+    return {**data, "model": model, "added_tokens": kept}
 
 
 def _touches(merge: Any, hidden: set[str]) -> bool:

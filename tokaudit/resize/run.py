@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokaudit.ahead import import_ahead
 from tokaudit.atomic import CannotWrite, abandoned, check_destination, new_directory
-from tokaudit.contract import Contract, Missing, TableKind
+from tokaudit.contract import Contract, TableKind
 from tokaudit.errors import UsageError
 from tokaudit.progress import Progress, Quiet
 from tokaudit.report import Report
@@ -129,8 +129,7 @@ def _written_rows(writer: Writer, contract: Contract) -> tuple[WrittenRow, ...]:
     table = replace(edit.table, tensor=contract.checkpoint.tensors[edit.table.name])
     used = used_rows(edit.rows_after, writer.old_ids)
     found = places(stored(open_source(writer.building), table), [row.id for row in plan.rows], used)
-    vocabulary = contract.vocabulary_or
-    texts = {} if isinstance(vocabulary, Missing) else vocabulary.by_id
+    texts = contract.vocabulary.by_id
     return tuple(
         WrittenRow(
             row,
