@@ -26,6 +26,7 @@ from tokaudit.reporters import View, names, reporter
 
 TEXT = list(b"The rain in the north is not as cold as it was last year, but the wind is. ")
 END, PAD = 311, 306
+TABLES = ("model.embed_tokens.weight", "lm_head.weight")
 
 
 def found(report: Report) -> dict[str, Severity]:
@@ -155,6 +156,40 @@ def test_masked_ends_are_found_where_they_are_one_in_a_hundred(
     report = api.check(model, data=tmp_path / "a.jsonl")
     assert "TA903" in {ref.code for ref in report.checked}
     assert ("TA903" in found(report)) is said
+
+
+def test_added_tokens_that_need_not_occur_are_no_warning(model: Path, ids: Path) -> None:
+    """Those with a role, placeholders for images, and those that keep a place for others."""
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    (model / "config.json").write_text(json.dumps({**config, "image_token_id": 308}), "utf-8")
+    messages = [finding.message for finding in api.check(model, data=ids).findings if finding.rule == "TA905"]
+    assert messages[0] == (
+        '3 added tokens are never visited: 305 "<|end|>", 309 "<|user|>", 310 "<|assistant|>"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        (257, ["and is an ordinary token"]),
+        (350, ["350 (no token) makes up 73 % of all ids, as padding would, and is no token"]),
+        (312, []),  # an added token, whatever it is for
+    ],
+)
+def test_an_id_that_fills_rows_like_padding_is_found_unless_it_may_be_meant_to(
+    id: int, words: list[str], tmp_path: Path
+) -> None:
+    table = {"dtype": "BF16", "shape": [384, 8]}
+    rows = {
+        "json": {"config.json": {"vocab_size": 384}},
+        "safetensors": {"model.safetensors": dict.fromkeys(TABLES, table)},
+    }
+    model = build(changed(base("llama"), rows), tmp_path / "model")
+    np.save(tmp_path / "ids.npy", np.array([*TEXT, *[id] * 200], dtype="uint16"))
+    findings = api.check(model, data=tmp_path / "ids.npy").findings
+    messages = [finding.message for finding in findings if finding.rule == "TA907"]
+    assert len(messages) == len(words)
+    assert all(told in message for told, message in zip(words, messages, strict=True))
 
 
 def test_data_without_a_single_id_leaves_no_verdict(model: Path, ids: Path, tmp_path: Path) -> None:

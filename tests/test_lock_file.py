@@ -341,6 +341,15 @@ def test_deep_without_contents_in_the_lock_says_so(tmp_path: Path) -> None:
     assert "made without --deep" in skipped_reasons(report)["TA505"]
 
 
+def test_a_declared_id_that_the_library_does_not_follow_moves_no_token(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    lock = lock_file(model)
+    edit(model, "tokenizer.json", lambda document: document["added_tokens"][-1].update(id=330))
+    report = tokaudit.check(model, lock=lock, select=["TA501", "TA403"])
+    assert [finding.rule for finding in report.findings] == ["TA403"]
+    assert "TA501" in {ref.code for ref in report.checked}
+
+
 def test_a_tokenizer_that_no_longer_loads_is_skipped_and_reported_by_its_own_rule(tmp_path: Path) -> None:
     model = build(base("llama"), tmp_path / "model")
     lock = lock_file(model)

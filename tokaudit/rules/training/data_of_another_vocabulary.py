@@ -70,7 +70,8 @@ def _dominant(contract: Contract) -> Iterator[tuple[str, Claim]]:
         ordinary = id not in special and id not in contract.uses
         if ordinary and count >= _DOMINANT * data.statistics.items and (text or "?").strip(_BLANKS):
             share = f"{100 * count / data.statistics.items:.0f} % of all ids"
-            words = f"{contract.named(id)} makes up {share}, as padding would, and is an ordinary token"
+            what = "is no token" if text is None else "is an ordinary token"
+            words = f"{contract.named(id)} makes up {share}, as padding would, and {what}"
             yield words, Claim(data.at, f"{contract.named(id)}: {count} of {data.statistics.items} ids")
 
 
