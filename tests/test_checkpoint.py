@@ -365,6 +365,36 @@ def test_without_a_standard_name_every_other_file_counts(
     assert (checkpoint.layout, files(checkpoint)) == ("loose", read)
 
 
+@pytest.mark.parametrize(
+    ("there", "lost"),
+    [
+        (["00001-of-00003", "00003-of-00003"], ["00002-of-00003"]),
+        (["00000-of-00003", "00001-of-00003"], ["00002-of-00003"]),
+        (["1-of-10", *(f"{number}-of-10" for number in range(3, 11))], ["2-of-10"]),
+        (["00001-of-00001"], []),
+        # Names that do not count: beyond the total, or from 0 to it.
+        (["00001-of-00002", "00003-of-00002"], []),
+        (["00000-of-00002", "00002-of-00002"], []),
+    ],
+)
+def test_parts_that_the_names_of_the_others_count_are_lost(
+    folder: Folder, there: list[str], lost: list[str]
+) -> None:
+    for name in ("a-00001-of-00002", *(f"b-{name}" for name in there)):
+        folder.weights(f"{name}.safetensors", "wte")
+    missing = ["a-00002-of-00002", *(f"b-{name}" for name in lost)]
+    found = folder.read().damaged
+    assert [file.file for file in found] == [f"{name}.safetensors" for name in missing]
+    assert {(file.damage, file.code) for file in found} == {(Damage.ABSENT, "part-missing")}
+    assert "count 2" in found[0].reason
+
+
+@pytest.mark.parametrize(("total", "lost"), [(10_000, 9_999), (10_001, 0)])
+def test_more_parts_than_any_checkpoint_has_are_not_missed(folder: Folder, total: int, lost: int) -> None:
+    folder.weights(f"a-00001-of-{total}.safetensors", "wte")
+    assert len(folder.read().damaged) == lost
+
+
 def test_a_directory_without_weights_says_so(folder: Folder) -> None:
     with pytest.raises(FactMissing, match="no weights file"):
         folder.read()

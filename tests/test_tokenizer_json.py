@@ -67,6 +67,7 @@ def test_merges_in_both_spellings_are_the_same() -> None:
     [
         ({"vocab": VOCAB, "merges": []}, "BPE"),
         ({"vocab": [["a", 0.0]], "unk_id": 0}, "Unigram"),
+        ({"vocab": [["a", 0.0]]}, "Unigram"),
         ({"vocab": VOCAB, "unk_token": "a", "max_input_chars_per_word": 100}, "WordPiece"),
         ({"vocab": VOCAB, "unk_token": "a"}, "WordLevel"),
     ],

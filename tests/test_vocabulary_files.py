@@ -46,6 +46,12 @@ def model(pieces: list[str], more: bytes = b"") -> bytes:
     return b"".join(encoded) + more
 
 
+def overlong(length: int) -> bytes:
+    """A model whose first tag is written in so many bytes; ten are the most that protobuf allows."""
+    piece = field(1, b"a")
+    return b"\x8a" + b"\x80" * (length - 2) + b"\x00" + varint(len(piece)) + piece
+
+
 def test_vocab_json_maps_contents_to_ids() -> None:
     table = vocab_json(Document(Location("vocab.json"), {"a": 0, "b": 7}))
     assert dict(table.ids) == {"a": 0, "b": 7}
@@ -198,8 +204,13 @@ def test_a_tokenizer_model_of_an_unknown_class_has_plain_ids() -> None:
         field(1, b"\x15\x00\x00\x80\xbf"),
         field(1, field(1, b"\xff\xfe")),
         b"<!DOCTYPE html>",
+        model(["a"])[:-1],
+        overlong(11),
     ],
-    ids=["garbage", "a length that lies", "empty", "cut", "a piece without text", "no UTF-8", "a web page"],
+    ids=[
+        *("garbage", "a length that lies", "empty", "cut", "a piece without text", "no UTF-8", "a web page"),
+        *("cut behind a text", "a varint of 11 bytes"),
+    ],
 )
 def test_what_is_no_sentencepiece_model_is_malformed(data: bytes) -> None:
     with pytest.raises(Unreadable) as error:
@@ -218,6 +229,10 @@ def test_arbitrary_bytes_give_a_table_or_one_of_the_two_errors(data: bytes) -> N
             continue
         assert table.at == Location(file)
         assert all(id >= 0 for id in table.ids.values())
+
+
+def test_a_varint_may_have_ten_bytes() -> None:
+    assert dict(sentencepiece(overlong(10), "tokenizer.model", "").ids) == {"a": 0}
 
 
 @pytest.mark.parametrize(

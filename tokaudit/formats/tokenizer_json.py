@@ -56,7 +56,7 @@ def _model_type(model: dict[str, object]) -> str:
         return stated
     if "merges" in model:
         return "BPE"
-    if "unk_id" in model or isinstance(model.get("vocab"), list):
+    if isinstance(model.get("vocab"), list):
         return "Unigram"
     return "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
 
