@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,11 @@ from tokaudit.contract import (
     Vocabulary,
     Witness,
 )
+from tokaudit.errors import FactMissing
 from tokaudit.families import resolve
 from tokaudit.findings import Finding, Location, Severity
+from tokaudit.load import load
+from tokaudit.rules.rows._tables import input_side
 
 RULES = audit.select_rules(["TA1", "TA2"])
 ROWS = 448
@@ -169,3 +173,15 @@ def test_tables_of_two_dtypes_under_a_tie_differ_in_every_row(tmp_path: Path) ->
     (finding,) = tokaudit.check(build(changed(base("llama"), change), tmp_path / "model")).findings
     assert (finding.rule, finding.severity) == ("TA201", Severity.ERROR)
     assert "stored as BF16 and F32" in finding.message
+
+
+def test_ids_of_a_vocabulary_are_looked_up_in_a_sound_table_of_its_own(tmp_path: Path) -> None:
+    embeddings = load(build(base("llama"), tmp_path / "model")).embeddings
+    other = replace(embeddings.input, group="per_layer")
+    flat = replace(embeddings.input, group="decoder", malformed="1-D")
+    sound = replace(embeddings.input, group="decoder")
+    several = replace(embeddings, secondary=(other, flat, sound))
+    assert input_side(several, "decoder") is sound
+    assert input_side(several, "") is embeddings.input
+    with pytest.raises(FactMissing, match="decoder's own vocabulary"):
+        input_side(replace(embeddings, secondary=(other, flat)), "decoder")

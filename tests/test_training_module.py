@@ -481,6 +481,13 @@ def test_two_parameters_over_one_storage_are_a_warning_and_held_twice_an_error()
     assert "held 2 times: in group 0, group 0" in only(report, "TA912").message
 
 
+def test_two_parameters_over_one_storage_are_held_once_where_one_of_them_is_frozen() -> None:
+    model = plain()
+    model.head.weight = nn.Parameter(model.embedding.weight.detach(), requires_grad=False)
+    optimizer = torch.optim.SGD([model.embedding.weight], lr=0.1)
+    assert "TA912" not in found(audit_module(model, None, optimizer))
+
+
 def test_a_tie_that_the_model_had_can_be_made_again() -> None:
     model = llama()
     model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() + 1)
