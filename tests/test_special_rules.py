@@ -108,6 +108,14 @@ def test_where_nothing_is_generated_the_pad_token_may_be_the_end_token(
     assert reason(directory, "TA303") == "the model does not generate text"
 
 
+def test_turns_end_only_where_the_tokenizers_text_is_generated(tmp_path: Path) -> None:
+    encoder = model(tmp_path / "encoder", config={"architectures": ["LlamaModel"]})
+    singer = music(tmp_path / "singer")
+    (singer / "chat_template.jinja").write_text("{{ messages[0]['content'] + '</s>' }}", "utf-8")
+    for directory in (encoder, singer):
+        assert reason(directory, "TA312") == "the model does not generate the tokenizer's text"
+
+
 def composite(out: Path, **config: Any) -> Path:
     """A vision-language model: the text part has its own section and table names."""
     description = base("llama")
@@ -216,6 +224,15 @@ def test_ids_of_a_decoder_with_its_own_vocabulary_are_measured_by_its_own_table(
     loud = [f for f in found.findings if f.rule.startswith("TA3") and f.severity > Severity.NOTE]
     assert [finding.message for finding in loud] == []
     assert "not in the tokenizer's vocabulary" in reason(tmp_path / "model", "TA304")
+
+
+def test_a_start_id_at_the_top_of_the_configuration_is_the_decoders(tmp_path: Path) -> None:
+    directory = music(tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text("utf-8"))
+    (directory / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": 65}), "utf-8")
+    (finding,) = findings(directory, "TA313")
+    assert "config.json decoder_start_token_id" in finding.message
+    assert "the decoder's embeddings have 65 rows" in finding.message
 
 
 def test_without_weights_a_text_encoder_beside_a_decoder_shows_two_vocabularies(tmp_path: Path) -> None:
