@@ -459,8 +459,9 @@ def test_a_malformed_field_leaves_no_verdict(field: dict[str, Any], tmp_path: Pa
     assert [error.code for error in report.unreadable] == ["adapter-field"]
 
 
-def test_a_rank_of_one_is_no_malformed_field() -> None:
-    assert not list(layout.malformed_fields(Document(Location("adapter_config.json"), {"r": 1})))
+@pytest.mark.parametrize("rank", [1, None])
+def test_a_rank_of_one_and_none_at_all_are_no_malformed_fields(rank: int | None) -> None:
+    assert not list(layout.malformed_fields(Document(Location("adapter_config.json"), {"r": rank})))
 
 
 def test_a_configuration_beside_the_adapter_raises_no_false_alarm(tmp_path: Path) -> None:

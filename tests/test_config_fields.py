@@ -80,6 +80,7 @@ def test_other_fields_and_those_of_other_vocabularies_are_left_alone(name: str) 
         ("bad_words_ids", [[3], [4, 5]], (3, 4, 5)),
         ("bad_words_ids", [6], (6,)),
         ("forced_decoder_ids", [[1, 50259], [2, None], [3, 50363]], (50259, 50363)),
+        ("forced_decoder_ids", [[1], [2, 50363]], (50363,)),
     ],
 )
 def test_ids_are_taken_out_of_numbers_and_lists(name: str, value: Any, ids: tuple[int, ...]) -> None:

@@ -183,6 +183,12 @@ def test_the_dtype_of_a_raw_file_is_deduced(dtype: str, found: str, tmp_path: Pa
     assert counted(tmp_path / "train.bin", MEASURE).items == 300
 
 
+def test_short_ids_are_not_taken_for_numbers_below_zero(tmp_path: Path) -> None:
+    writers.write_bin(tmp_path / "train.bin", [[1, 2, 3, 40_000] * 8], "uint16")
+    (unit,) = units_of(tmp_path / "train.bin")
+    assert unit.column.dtype == "uint16"
+
+
 def test_a_header_may_promise_no_ids(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(struct.pack("<3i", 20240520, 1, 0) + bytes(1012))
     (unit,) = units_of(tmp_path / "train.bin")

@@ -57,6 +57,11 @@ def test_items_on_one_line_stay_on_one_line() -> None:
     assert append_items(text, ("a",), [{"id": 1}]) == '{\n  "a": [\n    {"id": 0},\n    {"id": 1}\n  ]\n}'
 
 
+@pytest.mark.parametrize("gap", ["", " ", "  "])
+def test_members_on_one_line_keep_their_distance(gap: str) -> None:
+    assert set_member(f'{{"a": 1,{gap}"b": 2}}', (), "c", 3) == f'{{"a": 1,{gap}"b": 2,{gap}"c": 3}}'
+
+
 def test_an_empty_list_in_an_indented_file_is_opened() -> None:
     assert append_items('{\n  "a": []\n}', ("a",), [1, 2]) == '{\n  "a": [\n    1,\n    2\n  ]\n}'
 
