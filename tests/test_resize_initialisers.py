@@ -12,6 +12,7 @@ from resizing import (
     EMBED,
     FLOATS,
     HEAD,
+    another,
     bart,
     bert,
     biased,
@@ -146,6 +147,21 @@ def test_zeros(tmp_path: Path) -> None:
 def test_copy_is_exact(dtype: str, tmp_path: Path) -> None:
     _, old, new = grow(with_dtype(biased(), dtype), tmp_path, asked("copy=<|user|>"))
     assert all(torch.equal(new[name][320], old[name][309]) for name in (EMBED, HEAD, BIAS))
+
+
+def test_means_of_double_precision_are_as_precise(tmp_path: Path) -> None:
+    path = build(with_dtype(untied(), "F64"), tmp_path / "source") / "model.safetensors"
+    save_file({name: torch.randn(320, 8, dtype=torch.float64) for name in (EMBED, HEAD)}, path)
+    resize(tmp_path / "source", tmp_path / "out", asked("mean"))
+    old, new = load_file(path), load_file(tmp_path / "out" / path.name)
+    for name in (EMBED, HEAD):
+        torch.testing.assert_close(new[name][320], old[name].mean(0), rtol=1e-13, atol=1e-15)
+
+
+def test_zero_rows_without_logits_are_no_worry(tmp_path: Path) -> None:
+    config = {"model_type": "bert", "vocab_size": 320, "hidden_size": 8}
+    encoder = another("BertModel", config, {"embeddings.word_embeddings.weight": tensor(320, 8)})
+    assert plan_resize(build(encoder, tmp_path / "source"), asked("zeros")).warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -432,6 +433,16 @@ def test_a_wrong_initialiser_is_named(text: str, says: str) -> None:
         method(text)
 
 
+@pytest.mark.parametrize(
+    ("id", "room"), [(321, "or make room with --rows 322"), (-2, "correct pad_token_id$")]
+)
+def test_a_role_without_a_row_gets_room_where_it_can(id: int, room: str, tmp_path: Path) -> None:
+    description = changed(untied(), {"json": {"config.json": {"pad_token_id": id}}})
+    with pytest.raises(Refused, match=f"names id {id}, and the tables will have 321 rows") as refusal:
+        plan_resize(build(description, tmp_path / "source"), Request(tokens=(NewToken("<|x|>"),)))
+    assert re.search(room, refusal.value.hint)
+
+
 def test_an_id_that_a_field_names_already_is_told(tmp_path: Path) -> None:
     description = changed(with_rows(untied(), 336), {"json": {"config.json": {"image_token_id": 321}}})
     plan = plan_resize(
@@ -497,6 +508,13 @@ def test_settings_and_templates_stay_where_the_other_tokenizer_has_none(
     (other / "chat_template.jinja").write_text("{{ messages }}<|turn_end|>")
     resize(source, tmp_path / "two", Request(force=True), to_tokenizer=other)
     assert (tmp_path / "two" / "chat_template.jinja").read_text() == "{{ messages }}<|turn_end|>"
+
+
+def test_another_tokenizer_with_the_same_tokens_is_taken_all_the_same(source: Path, tmp_path: Path) -> None:
+    other = build({"tokenizer": untied()["tokenizer"]}, tmp_path / "other")
+    plan = plan_resize(source, Request(), to_tokenizer=other)
+    assert (plan.taken_files, plan.tensors, plan.files) == (("tokenizer.json",), (), ())
+    assert not plan.nothing_to_do
 
 
 def test_what_transformers_saved_after_add_tokens_is_taken(source: Path, tmp_path: Path) -> None:
