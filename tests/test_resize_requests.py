@@ -126,6 +126,13 @@ def test_a_wrong_file_of_tokens_is_named_with_its_entry(text: str, says: str, tm
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_a_wrong_line_of_tokens_is_named_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.jsonl"
+    path.write_text('"a"\n\n1\n')
+    with pytest.raises(UsageError, match=r"tokens\.jsonl, line 3: expected a text"):
+        token_file(path)
+
+
 def test_a_file_of_tokens_that_is_no_text_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_bytes(b"a\xff\n")
     with pytest.raises(Unreadable, match="not UTF-8 at byte 1"):
