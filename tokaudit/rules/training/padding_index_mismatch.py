@@ -37,25 +37,25 @@ class PaddingIndexMismatch(Rule):
         index = module.options.padding_index
         if index is None:
             return
-        pad, pad_claim = _pad(contract)
+        pad, said = _pad(contract)
         eos = contract.roles.get(Role.EOS)
         if any(-1 in field.ids for field in contract.fields(Role.PAD)) and index == module.input.rows - 1:
             yield self._finding(
                 contract,
                 f"the padding index was given as -1, which is the last row: {contract.named(index)}",
-                [pad_claim] if pad_claim else [],
+                said,
             )
         elif pad is not None and pad != index:
             yield self._finding(
                 contract,
                 f"the padding index is {contract.named(index)}, the pad token {contract.named(pad)}",
-                [pad_claim] if pad_claim else [],
+                said,
             )
         elif eos is not None and eos.id == index:
             yield self._finding(
                 contract,
                 f"the padding index is the end-of-sequence token {contract.named(index)}",
-                [Claim(eos.at, "the eos token"), *([pad_claim] if pad_claim else [])],
+                [Claim(eos.at, "the eos token"), *said],
             )
 
     def _finding(self, contract: Contract, message: str, claims: list[Claim]) -> Finding:
@@ -71,13 +71,12 @@ class PaddingIndexMismatch(Rule):
         )
 
 
-def _pad(contract: Contract) -> tuple[int | None, Claim | None]:
-    """The id that padding is done with: the tokenizer's, else the configuration's."""
+def _pad(contract: Contract) -> tuple[int | None, list[Claim]]:
+    """The id that padding is done with, and who says so: the tokenizer, else the configuration."""
     token: Token | None = contract.roles.get(Role.PAD)
     if token is not None:
-        return token.id, Claim(token.at, f"the pad token is {contract.named(token.id)}")
+        return token.id, [Claim(token.at, f"the pad token is {contract.named(token.id)}")]
     fields: list[IdField] = [field for field in contract.fields(Role.PAD) if field.ids]
     if not fields:
-        return None, None
-    stated = states(contract, fields[0])
-    return (fields[0].ids[0] if fields[0].ids[0] >= 0 else None), stated
+        return None, []
+    return (fields[0].ids[0] if fields[0].ids[0] >= 0 else None), [states(contract, fields[0])]
