@@ -43,8 +43,7 @@ def generations(name: str) -> tuple[int, ...]:
     return tuple(entry["generations"]) if entry else ()
 
 
-# Bytes and code points are their ids, amino acids a fixed list; RAG's two tokenizers lie in folders, and the
-# last two are what classes of others are made from.
+# Bytes and code points are their ids, amino acids a fixed list; RAG's two tokenizers lie in folders.
 _WITHOUT_VOCABULARY = frozenset(
     {
         "ByT5Tokenizer",
@@ -53,8 +52,6 @@ _WITHOUT_VOCABULARY = frozenset(
         "EsmcTokenizer",
         "PerceiverTokenizer",
         "RagTokenizer",
-        "PreTrainedTokenizer",
-        "PythonBackend",
     }
 )
 
@@ -62,10 +59,12 @@ _WITHOUT_VOCABULARY = frozenset(
 def needs_vocabulary(stated: str, model_type: str) -> bool:
     """Whether the class of this name ("" for none) or of the model type needs a file with its vocabulary.
 
-    False where transformers does not know either. Measured on 5.24: which classes load an empty directory.
+    False where transformers does not know either; it takes a name that ends in "Fast" for the one without.
+    Measured on 5.24: which classes load an empty directory (the generic ones, PythonBackend too, do not).
     """
     if stated:
-        known, name = stated in known_classes(), stated.removesuffix("Fast")
+        name = stated.removesuffix("Fast")
+        known = not known_classes().isdisjoint({stated, name})
     else:
         known, name = is_known_model_type(model_type), loaded_class("", model_type, byte_level=False)[0]
     return known and name not in _WITHOUT_VOCABULARY

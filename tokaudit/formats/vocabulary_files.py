@@ -36,9 +36,10 @@ _FAIRSEQ_DICTIONARIES = frozenset({"BertweetTokenizer", "PhobertTokenizer"})
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-# Every other file may hold one: classes have names of their own for it.
+# Every other file may hold one: classes have names of their own for it. Merges alone give no ids.
 _NO_VOCABULARY = re.compile(
     r"\..*|(LICEN[CS]E|NOTICE|README|requirements)(\.txt)?|additional_chat_templates(/.*)?"
+    r"|merges\.txt|bpe\.codes|normalizer\.json"
     r"|(?!vocab)[^/]*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|md|py|jinja|png|jpe?g|ya?ml|toml|lock|log)"
     r"|(tokenizer_|generation_|adapter_|preprocessor_|processor_|video_preprocessor_|quantize_)?config\.json"
     r"|(special_tokens_map|added_tokens|chat_template|trainer_state|[a-z]+_results)\.json|[^/]*\.index\.json"

@@ -17,13 +17,14 @@ class VocabularyMissing(Rule):
 
     A `tokenizer_config.json` in a directory without `tokenizer.json`, `vocab.json`, `vocab.txt`, a
     SentencePiece or tiktoken model, `tekken.json` or any other file that a tokenizer class could read tokens
-    from. Classes that need none are not meant (ByT5, CANINE, Perceiver, Dia, ESM C), nor classes that come
-    with the model (`auto_map`) or that transformers does not have.
+    from; `merges.txt` alone is not enough. Classes that need none are not meant (ByT5, CANINE, Perceiver, Dia,
+    ESM C), nor classes that come with the model (`auto_map`) or that transformers does not have.
 
     ## Why it matters
 
     transformers 5 makes a tokenizer with a handful of special tokens of such a directory and says nothing: a
-    LlamaTokenizer then encodes every text to no ids at all. Other classes are refused.
+    LlamaTokenizer then encodes every text to no ids at all. Other classes are refused, among them the generic
+    ones (PreTrainedTokenizerFast, TokenizersBackend), which hold what `tokenizer.json` says.
 
     ## How to fix it
 
