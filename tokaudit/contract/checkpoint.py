@@ -153,7 +153,7 @@ class Checkpoint:
 _PICKLE = re.compile(
     r"(pytorch_model|adapter_model|diffusion_pytorch_model).*\.bin|.+\.(pt|pth|ckpt|pkl|pickle)"
 )
-_TRAINING_STATE = re.compile(r"(optimizer|scheduler|scaler|rng_state|training_args|sampler).*")
+_TRAINING_STATE = re.compile(r"(optimizer|scheduler|scaler|rng_state|random_states|training_args|sampler).*")
 
 
 def pickled_weights(names: Iterable[str]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ _OF_A_TOKENIZER = re.compile(
 _OF_WEIGHTS = re.compile(r"[^/]*\.(safetensors(\.index\.json)?|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf|npz)")
 
 NOT_COMPARED = Missing("the tables were not compared")
+NO_ENCODER_CONFIG = Missing("there is no sentence_bert_config.json")
 NO_LOCK = Missing("no --lock was given")
 NO_DATA = Missing("no --data was given")
 NO_BATCH = Missing("no batch was given")
@@ -112,6 +113,7 @@ class Contract:
     pools: Location | None = None  # what shows that the model pools or embeds and does not generate
     outside: tuple[DamagedFile, ...] = ()  # side files whose link leads out of the directory (TA711)
     options: Options = Options()
+    encoder_config_or: Document | Missing = NO_ENCODER_CONFIG  # of sentence-transformers
     snapshot_or: Lock | Missing = NO_LOCK  # the same layers as a lock's, of the files as they stand
     values_or: Values | Missing = NEEDS_DEEP
     adapter_or: Adapter | Missing = NOT_AN_ADAPTER

@@ -19,6 +19,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 
 from tokaudit.contract import Role
+from tokaudit.text import shortened
 
 ROLE_VARIABLES = frozenset(f"{role.value}_token" for role in Role)
 MOST_STEPS = 50_000
@@ -147,10 +148,10 @@ def parse(source: str) -> nodes.Template:
     try:
         return environment.parse(source)
     except TemplateSyntaxError as error:
-        words = " ".join(str(error.message).split())[:LONGEST_CAUSE]
+        words = shortened(" ".join(str(error.message).split()), LONGEST_CAUSE)
         raise BrokenTemplate(f"Jinja2 does not parse it: {words} (line {error.lineno})") from None
     except ValueError as error:  # an integer of more digits than Python takes
-        raise BrokenTemplate(f"Jinja2 does not parse it: {str(error)[:LONGEST_CAUSE]}") from None
+        raise BrokenTemplate(f"Jinja2 does not parse it: {shortened(str(error), LONGEST_CAUSE)}") from None
     except RecursionError:
         raise TemplateProblem(TOO_DEEP) from None
 

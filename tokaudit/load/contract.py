@@ -90,6 +90,7 @@ def read_contract(
         config_or=model_config,
         generation_config_or=generation_config,
         tokenizer_config_or=tokenizer_config,
+        encoder_config_or=model.document("sentence_bert_config.json"),
         vocabulary_or=vocabulary,
         checkpoint_or=checkpoint,
         embeddings_or=embeddings,

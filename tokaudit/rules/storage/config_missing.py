@@ -15,6 +15,7 @@ _ASIDE = re.compile(r"(generation|tokenizer|(video_)?preprocessor|processor|quan
 _ANOTHER = re.compile(
     r"[^/]*(config|params|args|model_index)[^/]*\.json|modules\.json|[^/]*\.(ya?ml|py|gguf|nemo|ini)"
 )
+_STATE = re.compile(r"random_states_\d+\.pkl")  # accelerate saves the state of a run without one
 
 
 class ConfigMissing(Rule):
@@ -43,7 +44,7 @@ class ConfigMissing(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         files = contract.files
-        if "config.json" in files or any(map(_describes, files)):
+        if "config.json" in files or any(map(_describes, files)) or any(map(_STATE.fullmatch, files)):
             return
         weights = sorted(filter(_WEIGHTS.fullmatch, files))
         sides = [file for file in _SIDES if file in files]

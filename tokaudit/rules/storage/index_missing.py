@@ -3,14 +3,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract, part
+from tokaudit.contract import Contract
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import counted, listed, shown
 
 # What transformers and diffusers call shards, and never save without an index.
 _INDEXED = ("model", "diffusion_pytorch_model")
-_ANOTHER_WAY = re.compile(r"[^/]*\.safetensors\.index[^/]*\.json|pytorch_model\.bin(\.index\.json)?")
+_SHARD = re.compile(rf"({'|'.join(_INDEXED)})(\.[^/]+)?-[0-9]{{5,}}-of-[0-9]{{5,}}\.safetensors")
+_INDEX = re.compile(r"[^/]*\.safetensors\.index[^/]*\.json")
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 class IndexMissing(Rule):
@@ -19,8 +21,10 @@ class IndexMissing(Rule):
     ## What it finds
 
     Files that are named as transformers and diffusers name shards, `model-00001-of-00004.safetensors` or
-    `diffusion_pytorch_model-00001-of-00002.safetensors`, where no `*.safetensors.index.json` lies beside
-    them. Shards under other names, which other engines read, are not meant. One that is not there is TA701's.
+    `diffusion_pytorch_model-00001-of-00002.safetensors`, also of a variant
+    (`model.fp16-00001-of-00002.safetensors`), where no `*.safetensors.index.json` lies beside them. Where
+    pickled weights do, transformers loads those. Shards under other names, which other engines read, are not
+    meant. One that is not there is TA701's.
 
     ## Why it matters
 
@@ -38,24 +42,25 @@ class IndexMissing(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         checkpoint = contract.checkpoint
-        if checkpoint.layout != "loose" or any(map(_ANOTHER_WAY.fullmatch, contract.files)):
+        if checkpoint.layout != "loose" or any(map(_INDEX.fullmatch, contract.files)):
             return
-        for prefix in _INDEXED:
-            files = [
-                shard.file
-                for shard in checkpoint.shards
-                if (found := part(shard.file)) is not None and found.prefix == prefix
-            ]
-            if not files:
-                continue
-            index, names = f"{prefix}.safetensors.index.json", [shown(file) for file in files]
+        sets: dict[str, list[str]] = {}
+        for shard in checkpoint.shards:
+            if found := _SHARD.fullmatch(shard.file):
+                sets.setdefault(f"{found[1]}.safetensors.index{found[2] or ''}.json", []).append(shard.file)
+        pickled = next((name for name in _PICKLED if name in contract.files), None)
+        for index, files in sets.items():
+            names = [shown(file) for file in files]
             yield self.finding(
                 f"{counted(len(files), 'shard')} and no {index}: {listed(names, 3)}",
                 [
                     *(Claim(Location(file), "is a shard by its name") for file in files[:2]),
                     Claim(Location(index), "there is no such file"),
+                    *([Claim(Location(pickled), "is what transformers loads instead")] if pickled else ()),
                 ],
-                why="transformers and diffusers find shards by the index alone and load nothing without it",
+                why=f"transformers finds shards by the index alone: it loads {pickled}, not judged here"
+                if pickled
+                else "transformers and diffusers find shards by the index alone and load nothing without it",
                 fix=f"fetch {index} from where the model comes from, or save the model again",
-                subject=prefix,
+                subject=index,
             )

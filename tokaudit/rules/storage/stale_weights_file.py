@@ -42,7 +42,9 @@ class StaleWeightsFile(Rule):
         read = [shard.file for shard in checkpoint.shards]
         unlike = _unlike(checkpoint, contract.embeddings_or)
         used = (
-            f"transformers reads {listed([shown(file) for file in read], 2)}" if read else "nothing is read"
+            f"transformers reads {listed([shown(file) for file in read], 2)}"
+            if read
+            else "transformers reads weights that are not there"
         )
         beside = f" and passes over {listed([shown(file) for file in others], 2)}" if others else ""
         differ = f"; {counted(len(unlike), 'table')} differ in shape: {_shapes(*unlike[0])}" if unlike else ""

@@ -20,7 +20,7 @@ def model_max_length(tokenizer_config: Document) -> Fact[int] | None:
 
 
 def context_lengths(contract: Contract) -> tuple[Fact[int], ...]:
-    """Every stated limit: the tokenizer's, then the configuration's."""
+    """Every stated limit: the tokenizer's, that of a sentence encoder, then the configuration's."""
     return tuple(_lengths(contract))
 
 
@@ -30,6 +30,9 @@ def _lengths(contract: Contract) -> Iterator[Fact[int]]:
         limit = model_max_length(tokenizer_config)
         if limit is not None:
             yield limit
+    encoder = contract.encoder_config_or
+    if isinstance(encoder, Document) and type(encoder.data.get("max_seq_length")) is int:
+        yield encoder.integer("max_seq_length")
     if isinstance(config, Document):
         for document in (config, *(part for name, part in config.sections() if name == "text_config")):
             for field in _CONFIG_FIELDS:

@@ -7,6 +7,7 @@ from tokaudit.errors import FactMissing
 from tokaudit.findings import Finding, Severity
 from tokaudit.rule import Rule
 from tokaudit.rules.vocabulary._context import context_lengths
+from tokaudit.text import counted
 
 MOST_PADDING = 2**20  # tokens; some 64 bytes each, for every text
 
@@ -19,7 +20,8 @@ class SavedTruncation(Rule):
     ## What it finds
 
     `truncation` in `tokenizer.json` to fewer tokens than the model's context (`model_max_length` of
-    `tokenizer_config.json`, the position table of `config.json`), and `padding` to a fixed length. It is a
+    `tokenizer_config.json`, `max_seq_length` of `sentence_bert_config.json`, the position table of
+    `config.json`), and `padding` to a fixed length. It is a
     note when the length equals the context, as sentence encoders ship it. Padding to the longest text of a
     batch is fine.
 
@@ -64,18 +66,20 @@ class SavedTruncation(Rule):
         if not contexts:
             raise FactMissing("neither tokenizer_config.json nor config.json states how long a text may be")
         shortest = min(saved, key=lambda fact: fact.value)
-        whole = any(shortest.value >= context.value for context in contexts)
-        words = " and ".join(f"{fact.at.pointer.split('/')[1]} to {fact.value} tokens" for fact in saved)
-        context = max(contexts, key=lambda fact: fact.value)
+        words = " and ".join(
+            f"{fact.at.pointer.split('/')[1]} to {counted(fact.value, 'token')}" for fact in saved
+        )
+        enough = [context for context in contexts if context.value <= shortest.value]
+        context = max(enough or contexts, key=lambda fact: fact.value)
         yield self.finding(
             f"tokenizer.json saves {words}; the context is {context.value}",
             [
-                *(fact.says(f"{fact.value} tokens") for fact in saved),
-                *(fact.says(f"{fact.value} tokens") for fact in contexts),
+                *(fact.says(counted(fact.value, "token")) for fact in saved),
+                *(fact.says(counted(fact.value, "token")) for fact in contexts),
             ],
             why="what reads the file with the tokenizers library cuts or pads every text to that length",
             fix='set "truncation": null and "padding": null in tokenizer.json',
-            severity=Severity.NOTE if whole else Severity.WARNING,
+            severity=Severity.NOTE if enough else Severity.WARNING,
         )
 
 
@@ -103,5 +107,5 @@ def _endless_padding(contract: Contract) -> Iterator[Deadly]:
 
 
 def _length(document: Document, *path: str) -> Iterator[Fact[int]]:
-    if document.has(*path):
-        yield document.integer(*path)
+    if document.has(*path) and (length := document.integer(*path)).value > 0:
+        yield length
