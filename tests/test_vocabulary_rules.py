@@ -282,3 +282,13 @@ def test_a_tokenizer_that_lacks_the_characters_of_ordinary_text_can_be_used(tmp_
     report = tokaudit.check(tmp_path)
     assert "TA405" in {rule.code for rule in report.checked}
     assert "TA405" not in {finding.rule for finding in report.findings}
+
+
+def test_a_byte_order_mark_before_tokenizer_json_is_named(tmp_path: Path) -> None:
+    model = build(base("llama"), tmp_path / "model")
+    file = model / "tokenizer.json"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    finding = found(tokaudit.check(model), "TA405")
+    words = "it begins with a byte order mark (EF BB BF), which the tokenizers library refuses"
+    assert finding.message == f"tokenizer.json cannot be used: {words}"
+    assert finding.fix == "save it as UTF-8 without a byte order mark"

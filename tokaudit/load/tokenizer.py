@@ -84,7 +84,7 @@ def read_tokenizer(
     _ = declared.by_content, declared.by_id  # worked out while the library loads the file
     loaded = _loaded(process, file, sorted(asked), deep=options.deep)
     if isinstance(loaded, Fact):
-        problem = problem or _cause(file) or loaded
+        problem = problem or _cause(tokens, file) or loaded
         loaded = Missing("the tokenizers library cannot use tokenizer.json")
     if file is not None:
         found = tokens.attempt(
@@ -102,8 +102,11 @@ def read_tokenizer(
     return replace(vocabulary, loaded_or=loaded), templates, problem
 
 
-def _cause(file: tokenizer_json.TokenizerFile | None) -> Fact[str] | None:
+def _cause(tokens: Reader, file: tokenizer_json.TokenizerFile | None) -> Fact[str] | None:
     """Why the library refuses the file, in more helpful words than its own, if tokaudit knows."""
+    if TOKENIZER_JSON in tokens.marked:
+        words = "it begins with a byte order mark (EF BB BF), which the tokenizers library refuses"
+        return Fact(words, Location(TOKENIZER_JSON))
     if file is None or file.base is None:
         return None
     return tokenizer_json.merge_problem(file.pipeline, file.base)

@@ -17,8 +17,8 @@ class VocabularyMissing(Rule):
 
     A `tokenizer_config.json` in a directory without `tokenizer.json`, `vocab.json`, `vocab.txt`, a
     SentencePiece or tiktoken model, `tekken.json` or any other file that a tokenizer class could read tokens
-    from; `merges.txt` alone is not enough. Classes that need none are not meant (ByT5, CANINE, Perceiver, Dia,
-    ESM C), nor classes that come with the model (`auto_map`) or that transformers does not have.
+    from; `merges.txt` alone is not enough. Classes that need none are not meant (ByT5, CANINE, Perceiver,
+    Dia, ESM C), nor classes that come with the model (`auto_map`) or that transformers does not have.
 
     ## Why it matters
 
