@@ -10,6 +10,7 @@ from models import base, build, changed
 
 import tokaudit
 from tokaudit.contract import Contract, Document
+from tokaudit.errors import Unreadable
 from tokaudit.findings import Location
 from tokaudit.reporters import View, markdown, terminal
 from tokaudit.rules.storage.config_missing import ConfigMissing
@@ -87,7 +88,7 @@ def test_some_classes_need_no_file_with_a_vocabulary(name: str) -> None:
     "file",
     ["README.md", "LICENSE.txt", ".gitattributes", "added_tokens.json", "chat_template.jinja",
      "trainer_state.json", "training_args.bin", "all_results.json", "model.safetensors.index.json",
-     "preprocessor_config.json"],
+     "preprocessor_config.json", "merges.txt", "bpe.codes", "normalizer.json"],
 )  # fmt: skip
 def test_what_is_saved_beside_a_tokenizer_holds_no_vocabulary(file: str) -> None:
     model = contract(f"tokenizer_config.json {file}", {"tokenizer_class": "LlamaTokenizer"})
@@ -130,3 +131,17 @@ def test_without_a_tokenizer_nobody_knows_whether_an_id_has_a_token(tmp_path: Pa
 def test_an_adapter_has_its_base_for_the_other_sides(tmp_path: Path) -> None:
     report = tokaudit.check(build(base("adapter"), tmp_path / "adapter"))
     assert report.summary.absent == ()
+
+
+def test_a_pipeline_of_diffusers_leads_to_its_text_encoder(tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline"
+    pipeline.mkdir()
+    (pipeline / "model_index.json").write_text("{}")
+    with pytest.raises(Unreadable, match="no model in") as raised:
+        tokaudit.check(pipeline)
+    assert raised.value.hint.startswith("looked for config.json, a tokenizer")
+    (pipeline / "text_encoder").mkdir()
+    with pytest.raises(Unreadable, match="no model in") as raised:
+        tokaudit.check(pipeline)
+    words = f"give {pipeline}/text_encoder --tokenizer {pipeline}/tokenizer"
+    assert raised.value.hint == f"a pipeline of diffusers: {words}"

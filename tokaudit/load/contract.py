@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -76,7 +77,7 @@ def read_contract(
     )
     nothing = all(isinstance(part, Missing) for part in (vocabulary, model_config, checkpoint, adapter))
     if nothing and not model.unreadable and options.read_weights:
-        hint = f"looked for {SIGNS_OF_A_MODEL}"
+        hint = _pipeline(model) or f"looked for {SIGNS_OF_A_MODEL}"
         raise Unreadable("no-model", "", f"no model in {model.source.name}", hint=hint)
     if isinstance(checkpoint, Checkpoint):
         model.duplicates += checkpoint.duplicate_keys
@@ -118,6 +119,14 @@ def read_contract(
         contract = _with_values(contract, model_source)
         contract = replace(contract, vocabulary_or=tried())
     return _with_snapshot(contract, model_source) if options.lock or options.snapshot else contract
+
+
+def _pipeline(model: Reader) -> str:
+    """What to give in the place of a pipeline of diffusers; "" where it is none that reads texts."""
+    if not {"model_index.json", "text_encoder"} <= model.names:
+        return ""
+    encoder, tokenizer = (os.path.join(model.source.name, part) for part in ("text_encoder", "tokenizer"))
+    return f"a pipeline of diffusers: give {encoder} --tokenizer {tokenizer}"
 
 
 def _nothing_ahead() -> None:
