@@ -643,6 +643,16 @@ def test_help_shows_the_summary_of_each_command_whole(tokaudit: Tokaudit) -> Non
     assert [line for line in commands if line.endswith("...")] == []
 
 
+COMMANDS = ["check", "cost", "data", "diff", "explain", "hash", "lock", "resize", "rows", "rules", "schema"]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_a_terminal_of_80_columns(tokaudit: Tokaudit, command: str) -> None:
+    lines = tokaudit(*command.split(), "--help", COLUMNS="80").stdout.splitlines()
+    assert len(lines) > 8
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_an_option_without_its_value_leads_to_the_help_of_its_command(tokaudit: Tokaudit) -> None:
     assert "hint: `tokaudit check --help` shows" in tokaudit("check", "clean", "--tokenizer").stderr
 

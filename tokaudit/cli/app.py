@@ -102,7 +102,7 @@ def _tokaudit(
     \b
     Examples:
       tokaudit check path/to/model         audit a model directory
-      tokaudit explain TA101               what a rule finds, why, and how to fix it
+      tokaudit explain TA101               what a rule finds, why, how to fix it
       tokaudit resize model grown --add-token "<|tool|>"   grow its vocabulary
       tokaudit lock path/to/model          write its contract as a lock
       tokaudit diff released fine-tuned    what differs between two models

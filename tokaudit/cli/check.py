@@ -123,7 +123,7 @@ def check(
       tokaudit check path/to/weights --tokenizer path/to/tokenizer
       tokaudit check models/* --strict --quiet
       tokaudit check path/to/model --select TA2,TA101 --format json
-      tokaudit check models --output sarif=tokaudit.sarif --output junit=tokaudit.xml
+      tokaudit check models --output sarif=a.sarif --output junit=a.xml
       tokaudit check models --write-baseline baseline.json
       tokaudit check models --baseline baseline.json
       tokaudit check path/to/model --lock tokaudit.lock
@@ -136,7 +136,7 @@ def check(
     Exit codes:
       0  no finding at or above --fail-on
       1  findings
-      2  no verdict: a wrong call, input that cannot be read, a report that cannot be written
+      2  no verdict: a wrong call, unreadable input, an unwritable report
     """
     from tokaudit.errors import UsageError
     from tokaudit.registry import targets

@@ -64,13 +64,13 @@ def cost(
     Examples:
       tokaudit cost path/to/model
       tokaudit cost path/to/model --add 1000 --pad-to-multiple-of 128
-      tokaudit cost --vocab-size 32000 --vocab-size 128000 --hidden 4096 --batch 8 --length 4096
+      tokaudit cost --vocab-size 32000 --vocab-size 128000 --hidden 4096 --batch 8
       tokaudit cost path/to/model --corpus text.txt --tokenizer other/tokenizer
 
     \b
     Exit codes:
       0  shown
-      2  a wrong call, no table, or something that could not be read (the rest is shown)
+      2  a wrong call, no table, or something unreadable (the rest is shown)
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import number, one_of, positive

@@ -61,7 +61,7 @@ def data(
     Exit codes:
       0  no finding at or above --fail-on
       1  findings
-      2  no verdict: a wrong call, input that cannot be read, a report that cannot be written
+      2  no verdict: a wrong call, unreadable input, an unwritable report
     """
     from contextlib import ExitStack
 

@@ -35,9 +35,12 @@ def diff(
 
     \b
     Uses:
-      drop-in      B in the place of A: whatever changes an encoding, an id or a row counts
-      speculative  B drafts for A: every id that both have must stand for the same token
-      merge        A and B are parents of one model: the same mapping, tables of the same shape
+      drop-in      B in the place of A: whatever changes an encoding, an id or
+                   a row counts
+      speculative  B drafts for A: every id that both have must stand for the
+                   same token
+      merge        A and B are parents of one model: the same mapping, tables
+                   of the same shape
 
     \b
     Examples:

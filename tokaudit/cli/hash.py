@@ -32,7 +32,7 @@ def hash(
     \b
     Exit codes:
       0  printed
-      2  the model cannot be locked: a part cannot be read, or there is nothing to lock
+      2  the model cannot be locked: a part is unreadable, or there is no part
     """
     import os
 

@@ -45,7 +45,7 @@ def resize(
     ] = None,
     init: Annotated[
         str,
-        typer.Option("--init", metavar="METHOD", help="How new rows are initialised; see below."),
+        typer.Option("--init", metavar="METHOD", help="How new rows are initialised; see Initialisers."),
     ] = "mean-of-subwords",
     output_init: Annotated[
         str | None,
@@ -94,7 +94,8 @@ def resize(
     \b
     Exit codes:
       0  written, or planned
-      2  refused or failed: nothing is written, or DST is and the line on standard error says so
+      2  refused or failed: nothing is written, unless the line on standard error
+         says that DST is
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import one_of

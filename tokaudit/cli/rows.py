@@ -62,7 +62,7 @@ def rows(
     \b
     Exit codes:
       0  shown
-      2  a wrong call, no table, or something that could not be read (the rest is shown)
+      2  a wrong call, no table, or something unreadable (the rest is shown)
     """
     from tokaudit.cli import streams
     from tokaudit.cli.arguments import facts_of, one_of

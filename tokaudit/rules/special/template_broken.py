@@ -19,8 +19,9 @@ class TemplateBroken(Rule):
     Template files (`chat_template.jinja`, `additional_chat_templates/*.jinja`) with bytes that are not UTF-8,
     and templates that Jinja2 does not parse with the tags that transformers knows (`generation`, `break` and
     `continue` are among them). A template is parsed and never compiled or rendered: an unknown filter, or
-    what goes wrong with some messages only, is not found. It is a warning for a template with a name of its
-    own, which is only taken by those who ask for it.
+    what goes wrong with some messages only, is not found. It is a warning for a template that does not parse
+    and has a name of its own, which is only taken by those who ask for it. `default` and `tool_use`
+    (`additional_chat_templates/tool_use.jinja`) are taken unasked: they are errors.
 
     ## Why it matters
 

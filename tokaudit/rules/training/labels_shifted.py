@@ -20,8 +20,9 @@ class LabelsShifted(Rule):
     ## What it finds
 
     Labels that are the next input at nine of ten positions or more, and the input at their own position at
-    fewer than half of them, in a file with 64 such labels or more; smaller ones go by the labels of all files
-    together. Labels of other tasks (of masked language models, of translations) are neither.
+    fewer than half of them. A file with 64 such labels or more is judged by itself; smaller ones go by the
+    labels of all files together, however few these are. Labels of other tasks (of masked language models, of
+    translations) are neither.
     It is a note where the column is called `targets` or `target_ids`: no model class of transformers takes
     it by that name, and loops that do mostly want it moved.
 
