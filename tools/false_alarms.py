@@ -49,7 +49,9 @@ SPECIAL: dict[tuple[str, str], str] = {
     ): "encoding with special tokens gives ids of the model that it was made of; "
     "static models do not ask for them",
     ("mixtral-dolphin-2.5_cfg", "TA419"): "what was published is a part of it, without tokenizer.model",
+    ("gpt-oss", "TA419"): "what was published is a part of it, without tokenizer.json",
     ("qwen3", "TA419"): "what was published is one file of the tokenizer",
+    ("smollm3", "TA419"): "what was published is a part of it, without tokenizer.json",
     ("R179", "TA401"): "a loader that reads tokenizer.json alone does not know the seven tokens",
     ("R218", "TA406"): "the tokenizer cuts at half of what the model can read",
 }
