@@ -87,7 +87,7 @@ _OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "other": {
         "JS41 JS42 JS43": "a chat template, a class, a length that the undamaged model does not have",
         "TK21 TK22": "merges more, of which the library takes the last",
-        "TK37 TK39 TK46 TK51 TK53 TK54 TK66 TK69 TK71 TK72 TK76": "another pipeline",
+        "TK37 TK39 TK46 TK53 TK54 TK66 TK69 TK71 TK76": "another pipeline",
     },
     "findings": {"ST65": "the shape is one, and none of a table (TA110)"},
     "mended": {
@@ -105,6 +105,7 @@ _OTHERWISE: Mapping[str, Mapping[str, str]] = {
     },
     "tokenizer": {
         "TK47": "loading it takes all memory",
+        "TK72": "the library panics on every text",
         "TK59": "half of a surrogate pair in tokenizer.json",
     },
     "config": {"JS29": "config.json is the pointer"},
@@ -134,8 +135,6 @@ _ALONE: Mapping[str, tuple[Mapping[str, int], str]] = {
     "TK32": ({"add": 2, "fit": 2}, "ids move, and the library gives new tokens ids of its own"),
     "TK33 TK66": ({"fit": 2}, "ids move"),
     "TK76 TK77": ({"add": 2, "fit": 2}, "there is no tokenizer.json, which alone is extended or fitted to"),
-    "TK51": ({"lock": 2}, "the library panics with special tokens: there are no probes to lock"),
-    "TK72": ({"lock": 2, "add": 2}, "the library panics on every text: no probes, no pieces of new tokens"),
     "TK63": ({"resize": 2}, "100,000 tokens need more than 4096 rows"),
     "FS20": ({"cost": 0, "cost-add": 0, "base": 0}, "generation_config.json says nothing of tables"),
 }

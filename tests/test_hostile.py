@@ -55,7 +55,8 @@ DECIDED_ONE = {
     "ST69": 1,  # a million tensors and no input table among them: TA111
     "TK47": 1,  # loading it takes all memory: TA405
     "TK39": 0,  # the library compiles this pattern in no time
-    "TK51": 0,  # the library loads it; only encoding with special tokens would fail
+    "TK51": 1,  # the library loads it and panics on a text with special tokens: TA405
+    "TK72": 1,  # it panics on every text: TA405
     "TK21": 0,  # the library loads it, and encodes without looping
     "TK22": 0,  # a merge twice: the library takes the last, nothing else depends on it
     "TK76": 0,  # merges.txt with odd lines beside a vocab.json: read as loaders read it
