@@ -43,6 +43,7 @@ def test_a_trial_that_was_begun_gives_what_asking_gives(model: Path) -> None:
 
 def test_a_child_that_is_lost_meanwhile_is_a_failure_of_the_trial(model: Path) -> None:
     with (model / "tokenizer.json").open("rb") as file, start(file) as process:
+        assert process.encode(["a"])
         os.kill(process._process.pid, signal.SIGSTOP)  # or it could have answered already
         finish = process.try_tokens()
         os.kill(process._process.pid, signal.SIGKILL)
