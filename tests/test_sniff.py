@@ -43,6 +43,8 @@ def in_memory(kind: str) -> bytes:
         (b"GGUF\x03\0\0\0", "a GGUF file"),
         (pickle.dumps({"a": 1}), "a pickle"),
         (pickle.dumps([1], 2), "a pickle"),
+        (pickle.dumps(2**70, 2), "a pickle"),
+        (pickle.dumps(1 << 4000, 2), "a pickle"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a Git LFS pointer"),
         (b"\n <!DOCTYPE html><p>404", "a web page"),
         (b"\xef\xbb\xbf<HTML><body>", "a web page"),

@@ -23,7 +23,7 @@ _MAGIC = (
     (b"\x93NUMPY", "a NumPy array", _CONVERT),
 )
 # The opcodes that a pickle of a dict, a list, an object or torch's magic number begins with.
-_PICKLE = re.compile(rb"\x80[\x02-\x05][}(\]c\x8a\x95]")
+_PICKLE = re.compile(rb"\x80[\x02-\x05][}(\]c\x8a\x8b\x95]")
 # The first 8 bytes of a safetensors file are a length: they hold a zero byte, so they never pass for text.
 _TEXT = re.compile(rb"(\xef\xbb\xbf)?[\t\r\n -~]{5}")
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
