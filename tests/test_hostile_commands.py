@@ -4,8 +4,8 @@ It ends in time with the exit code that hostile_codes.py decides, with one line 
 no traceback, stays within memory, changes and runs nothing, and writes nothing that acts on a terminal or a
 CI log; what programs read is valid in its format.
 
-The ordinary run takes every eighteenth directory of each kind; those marked ``hostile`` take all, the big ones
-included.
+The ordinary run takes every eighteenth directory of each kind; those marked ``hostile`` take all, the big
+ones included.
 """
 
 from __future__ import annotations
