@@ -196,8 +196,11 @@ class DataStatistics:
             most=max(known([self.most, other.most]), default=None),
             outside=_first([self.outside, other.outside]),
             labelled={
-                column: all_labels(part.labelled[column] for part in (self, other) if column in part.labelled)
-                for column in {**self.labelled, **other.labelled}
+                **self.labelled,
+                **{
+                    column: self.labelled[column].merge(labels) if column in self.labelled else labels
+                    for column, labels in other.labelled.items()
+                },
             },
             samples=first_samples([*self.samples, *other.samples]),
         )

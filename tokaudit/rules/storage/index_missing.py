@@ -3,14 +3,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tokaudit.contract import Contract
+from tokaudit.contract import Contract, part
 from tokaudit.findings import Claim, Finding, Location, Severity
 from tokaudit.rule import Rule
 from tokaudit.text import counted, listed, shown
 
 # What transformers and diffusers call shards, and never save without an index.
 _INDEXED = ("model", "diffusion_pytorch_model")
-_SHARD = re.compile(rf"({'|'.join(_INDEXED)})(\.[^/]+)?-[0-9]{{5,}}-of-[0-9]{{5,}}\.safetensors")
+_LEAST_DIGITS = 5
 _INDEX = re.compile(r"[^/]*\.safetensors\.index[^/]*\.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -46,8 +46,12 @@ class IndexMissing(Rule):
             return
         sets: dict[str, list[str]] = {}
         for shard in checkpoint.shards:
-            if found := _SHARD.fullmatch(shard.file):
-                sets.setdefault(f"{found[1]}.safetensors.index{found[2] or ''}.json", []).append(shard.file)
+            found = part(shard.file)
+            if found is None or min(len(found.digits), len(found.total)) < _LEAST_DIGITS:
+                continue
+            name, dot, variant = found.prefix.partition(".")
+            if name in _INDEXED:
+                sets.setdefault(f"{name}.safetensors.index{dot}{variant}.json", []).append(shard.file)
         pickled = next((name for name in _PICKLED if name in contract.files), None)
         for index, files in sets.items():
             names = [shown(file) for file in files]

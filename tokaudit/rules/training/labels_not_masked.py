@@ -38,7 +38,7 @@ class LabelsNotMasked(Rule):
 
     def check(self, contract: Contract) -> Iterator[Finding]:
         data = contract.data
-        moved = data.moved
+        moved = set(data.moved)
         labels = data.labels_of(column for column in data.statistics.labelled if column not in moved)
         if not labels.items:
             raise FactMissing("the labels are those of the next positions (TA904)")
